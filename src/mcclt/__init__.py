@@ -1,0 +1,34 @@
+"""mcclt: distributional, uncertainty-aware PPO and TRPO for continuous control, in JAX.
+
+Implements "Normality-Guided Distributional Reinforcement Learning for Continuous Control" (MC-CLT).
+The heavy parts are imported when first used, so that `import mcclt` and `mcclt --help` are instant.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mcclt.agent import PPO, TRPO, ValueDistribution, evaluate_policy, load
+    from mcclt.config import AgentConfig, RunConfig
+    from mcclt.envs import make_vec
+
+__all__ = [
+    "PPO",
+    "TRPO",
+    "AgentConfig",
+    "RunConfig",
+    "ValueDistribution",
+    "evaluate_policy",
+    "load",
+    "make_vec",
+]
+
+_HOMES = {"AgentConfig": "mcclt.config", "RunConfig": "mcclt.config", "make_vec": "mcclt.envs"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mcclt' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, "mcclt.agent")), name)

@@ -1,0 +1,354 @@
+"""The user's view: `PPO` and `TRPO`, with Stable-Baselines3's names where it has one.
+
+    from mcclt import PPO
+    model = PPO("Hopper-v5", critic="normal", weighting="accuracy", seed=0)
+    model.learn(1_000_000, progress_bar=True)
+    action, _ = model.predict(obs, deterministic=True)
+    dist = model.value_distribution(obs)
+    model.save("hopper")
+    model = PPO.load("hopper")
+"""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt import checkpoint, normal, runs
+from mcclt.collect import to_env_action
+from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
+from mcclt.envs import make_vec
+from mcclt.envs.api import EnvSpec
+from mcclt.errors import CheckpointError, ConfigError
+from mcclt.evaluate import run_episodes
+from mcclt.learner import AgentState, Learner
+from mcclt.progress import Display
+from mcclt.randomness import Purpose, stream
+from mcclt.train import Observer, Trainer, run, spec_from_dict
+
+RUN_ONLY = ("task", "seeds", "steps", "groups")
+"""Run settings that are not keyword arguments of a model."""
+
+
+@dataclass(frozen=True)
+class ValueDistribution:
+    """What a critic believes about a state, or about B states (then every field has a leading axis B)."""
+
+    bars: np.ndarray
+    """[N] quantile bars (members for an ensemble, one value for a plain critic)."""
+    mean: np.ndarray
+    """The value."""
+    std: np.ndarray
+    """The spread of the normal that the bars stand for."""
+    error: np.ndarray
+    """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic."""
+    weight: np.ndarray
+    """The weight this state would get in an update, at the temperature of the last one."""
+
+    @property
+    def taus(self) -> np.ndarray:
+        """[N] the probability below each bar."""
+        return normal.taus(self.bars.shape[-1])
+
+
+class Model:
+    """A trained or trainable population of agents on one task. Use `PPO` or `TRPO`."""
+
+    algo: ClassVar[str]
+    _stored: tuple[checkpoint.Arrays, dict[str, Any], Path]
+    """What a loaded model was read from."""
+
+    def __init__(
+        self,
+        env: object,
+        *,
+        critic: str = "normal",
+        weighting: str | None = None,
+        seed: int | list[int] | tuple[int, ...] = 0,
+        **settings: Any,
+    ) -> None:
+        """Makes untrained agents.
+
+        Args:
+            env: a task id such as "Hopper-v5", a `gymnasium.Env` class, or a function that makes one.
+            critic: plain, quantile, normal (MC-CLT) or ensemble.
+            weighting: uniform, accuracy or exploration; by default as the paper pairs it with the critic.
+            seed: one seed, or several: then all of them train together, each as if alone.
+            **settings: any other setting of `AgentConfig` or `RunConfig`, e.g. `n_envs`, `gamma`, `w_tar`.
+        """
+        ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig) and k not in RUN_ONLY}
+        agent = override(
+            AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
+            {k: v for k, v in settings.items() if k not in ours},
+        )
+        name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+        base = RunConfig(task=str(name), seeds=parse_seeds(seed), groups={self.algo: agent})
+        # `learn` says how long; evaluation is the user's, unless asked for.
+        config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
+        self._env = None if isinstance(env, str) else env
+        self._trainer: Trainer | None = Trainer(config, self._env)
+        self._adopt(config, self._trainer.spec, self._trainer.states[self.algo])
+
+    def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
+        """Everything follows from the configuration, the task's spec and the agents' state."""
+        self.config, self._spec, self._states = config, spec, states
+        self._learner = Learner(next(iter(config.groups.values())), spec)
+        self._policies = jax.tree.map(np.asarray, states.policy)
+        self._critic = jax.jit(self._learner.predict)
+        self._draws = 0
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the population."""
+        return self.config.seeds
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps each agent has learnt from."""
+        return int(self._states.update[0]) * self.config.steps_per_update
+
+    def _index(self, seed: int | None) -> int:
+        if seed is None:
+            return 0
+        if seed not in self.seeds:
+            raise ConfigError(f"This model has no seed {seed}: it has {', '.join(map(str, self.seeds))}.")
+        return self.seeds.index(seed)
+
+    # --- learning ------------------------------------------------------------------------------------------
+
+    def learn(
+        self, total_timesteps: int, *, progress_bar: bool = False, log_dir: str | Path | None = None
+    ) -> Self:
+        """Trains every agent for `total_timesteps` more steps (rounded up to whole updates).
+
+        Args:
+            total_timesteps: environment steps per agent.
+            progress_bar: show a live bar.
+            log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
+        """
+        trainer = self._make_trainer()
+        steps = trainer.step + int(total_timesteps)
+        trainer.config = self.config = override(self.config, {"steps": steps})
+        observers: list[Observer] = []
+        with contextlib.ExitStack() as stack:
+            save = None
+            if log_dir is not None:
+                directory = runs.Run.create(Path(log_dir), self.config)
+                stack.callback(directory.close)
+                observers.append(directory)
+
+                def save() -> None:
+                    directory.save(trainer)
+
+            if progress_bar:
+                from rich.console import Console
+
+                observers.append(stack.enter_context(Display(Console(), steps, trainer.step)))
+            try:
+                run(trainer, observers, save)
+            finally:
+                self._adopt(self.config, trainer.spec, next(iter(trainer.states.values())))
+        return self
+
+    def _make_trainer(self) -> Trainer:
+        """The trainer, made at the first need for a model that was loaded."""
+        if self._trainer is None:
+            arrays, meta, source = self._stored
+            self._trainer = Trainer(self.config, self._env)
+            self._trainer.restore(arrays, meta, source)
+        return self._trainer
+
+    # --- using ---------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """The action at one observation [O] or a batch [B, O], within the task's bounds.
+
+        Args:
+            observation: what the agent sees.
+            state: unused (policies have no memory); returned as it came, as in Stable-Baselines3.
+            episode_start: unused, likewise.
+            deterministic: the most likely action, rather than a draw.
+            seed: which agent of a population acts; the first by default.
+
+        Returns:
+            The action(s), and `state`.
+        """
+        del episode_start
+        obs, single = self._batch(observation)
+        i = self._index(seed)
+        params = jax.tree.map(lambda x: x[i], self._policies)
+        policy = self._learner.policy
+        if deterministic:
+            action = policy.mode(params, obs)
+        else:
+            self._draws += 1
+            key = stream(self.seeds[i], Purpose.PREDICT, self._draws)
+            action = policy.sample(params, obs, np.asarray(policy.noise(key, (len(obs),))))
+        action = to_env_action(action, self._spec.action_low, self._spec.action_high)
+        return (action[0] if single else action), state
+
+    def value_distribution(self, observation: Any, *, seed: int | None = None) -> ValueDistribution:
+        """What the critic of one agent believes about one observation [O] or a batch [B, O]."""
+        obs, single = self._batch(observation)
+        i = self._index(seed)
+        agent = jax.tree.map(lambda x: x[i], self._states)
+        prediction = jax.tree.map(np.asarray, self._critic(agent, jnp.asarray(obs)))
+        weight = np.asarray(self._learner.weights(agent, jnp.asarray(prediction.error)))
+        fields = (*prediction, weight)
+        return ValueDistribution(*(x[0] if single else x for x in fields))
+
+    def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
+        obs = np.asarray(observation, np.float32)
+        if obs.ndim not in (1, 2) or obs.shape[-1] != self._spec.obs_size:
+            raise ConfigError(
+                f"An observation of {self.config.task} has {self._spec.obs_size} numbers: give an array of shape"
+                f" ({self._spec.obs_size},) or (batch, {self._spec.obs_size}), not {obs.shape}."
+            )
+        return np.atleast_2d(obs), obs.ndim == 1
+
+    # --- keeping -------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Writes one file, `path` with the ending .safetensors, from which everything continues."""
+        arrays, meta = self._trainer.to_checkpoint() if self._trainer else self._stored[:2]
+        target = with_suffix(path)
+        checkpoint.save(target, arrays, meta)
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
+        """Reads a saved model, or a run directory's newest checkpoint.
+
+        Args:
+            path: what `save` was given, or a run directory.
+            env: the environment, where the task is not an id (needed to learn on, not to predict).
+            group: which group of a run that trained several.
+        """
+        arrays, meta, source = read_model(path)
+        config = from_dict(meta["config"])
+        if group is None and len(config.groups) > 1:
+            raise ConfigError(f"{source} holds several groups: choose group= one of {', '.join(config.groups)}.")
+        name = group or next(iter(config.groups))
+        if name not in config.groups:
+            raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(config.groups)}.")
+        if config.groups[name].algo != cls.algo:
+            wanted = config.groups[name].algo.upper()
+            raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
+        spec = spec_from_dict(meta["spec"])
+        shapes = jax.eval_shape(jax.vmap(Learner(config.groups[name], spec).init), np.asarray(config.seeds, np.uint32))
+        states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
+        model = cls.__new__(cls)
+        model._env, model._trainer = env, None
+        model._stored = (*only_group(arrays, meta, name), source)
+        model._adopt(from_dict(model._stored[1]["config"]), spec, jax.tree.map(jnp.asarray, states))
+        return model
+
+
+class PPO(Model):
+    """Proximal policy optimisation with a value distribution and weights per state."""
+
+    algo = "ppo"
+
+
+class TRPO(Model):
+    """Trust-region policy optimisation with a value distribution and weights per state."""
+
+    algo = "trpo"
+
+
+def with_suffix(path: str | Path) -> Path:
+    """`path` with the ending .safetensors."""
+    path = Path(path)
+    return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
+
+
+def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
+    """The arrays and metadata of a saved model or of a run's newest good checkpoint."""
+    path = Path(path)
+    if path.is_dir():
+        arrays, meta, source, _ = runs.load_latest(path)
+        return arrays, meta, source
+    source = path if path.is_file() else with_suffix(path)
+    return *checkpoint.load(source), source
+
+
+def only_group(
+    arrays: checkpoint.Arrays, meta: dict[str, Any], name: str
+) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    """One group of a checkpoint; of several, the environments' state (which is everybody's) is left behind."""
+    groups = list(meta["config"]["groups"])
+    if len(groups) == 1:
+        return arrays, meta
+    seeds = len(meta["config"]["seeds"])
+    first = groups.index(name) * seeds
+    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}}
+    kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
+    return kept, meta | {"config": config, "status": meta["status"][first : first + seeds]}
+
+
+def evaluate_policy(
+    model: Any,
+    env: object | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    return_episode_rewards: bool = False,
+    *,
+    seed: int | None = None,
+    n_envs: int = 10,
+) -> tuple[Any, Any]:
+    """Runs episodes with one agent of a model (the signature and meaning of Stable-Baselines3's).
+
+    Args:
+        model: a `PPO` or `TRPO`.
+        env: a task id, environment class or factory; the model's own task by default.
+        n_eval_episodes: how many.
+        deterministic: the most likely actions, rather than draws.
+        return_episode_rewards: return two lists, returns and lengths, instead of mean and standard deviation.
+        seed: which agent of a population; the first by default.
+        n_envs: environments run side by side.
+
+    Returns:
+        Mean and standard deviation of the returns over episodes, or the two lists.
+    """
+    source = env if env is not None else (model._env or model.config.task)
+    index = model.seeds[model._index(seed)]
+    keys = [(index, int(Purpose.EVAL_RESET), 0, e) for e in range(min(n_envs, n_eval_episodes))]
+    vec = make_vec(source, keys, max_episode_steps=model.config.max_episode_steps)
+    try:
+        if vec.spec.obs_size != model._spec.obs_size or vec.spec.action_size != model._spec.action_size:
+            raise ConfigError(
+                f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
+            )
+
+        def act(obs: np.ndarray) -> np.ndarray:
+            return model.predict(obs[0], deterministic=deterministic, seed=seed)[0][None]
+
+        returns, lengths = run_episodes(vec, act, 1, n_eval_episodes)
+    finally:
+        vec.close()
+    if return_episode_rewards:
+        return returns[0].tolist(), lengths[0].tolist()
+    return float(returns.mean()), float(returns.std())
+
+
+def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:
+    """Reads a saved model or run directory, whichever algorithm trained it."""
+    _, meta, _ = read_model(path)
+    groups = meta["config"]["groups"]
+    algos = {g["algo"] for name, g in groups.items() if group in (None, name)}
+    cls = TRPO if algos == {"trpo"} else PPO
+    return cls.load(path, env, group=group)

@@ -1,0 +1,479 @@
+"""The command line. Help texts come from the configuration; heavy modules are imported when needed."""
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from mcclt.config import (
+    PRESETS,
+    VARIANTS,
+    AgentConfig,
+    RunConfig,
+    fields_of,
+    override,
+    parse_seeds,
+    parse_steps,
+    read_file,
+    to_dict,
+)
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.train import Trainer
+
+Comma = Annotated[
+    tuple[str, ...],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="A,B,...",
+        instance_from_str=lambda args: tuple(part.strip() for part in args[0].split(",") if part.strip()),
+        is_instance=lambda x: isinstance(x, tuple),
+        str_from_instance=lambda x: [",".join(x)],
+    ),
+]
+Widths = Annotated[
+    tuple[int, ...],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="N,N,...",
+        instance_from_str=lambda args: _widths(args[0]),
+        is_instance=lambda x: isinstance(x, tuple),
+        str_from_instance=lambda x: [",".join(map(str, x))],
+    ),
+]
+Steps = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="STEPS",
+        instance_from_str=lambda args: parse_steps(args[0]),
+        is_instance=lambda x: isinstance(x, int),
+        str_from_instance=lambda x: [str(x)],
+    ),
+]
+Seeds = Annotated[
+    tuple[int, ...],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="SEEDS",
+        instance_from_str=lambda args: parse_seeds(args[0]),
+        is_instance=lambda x: isinstance(x, tuple),
+        str_from_instance=lambda x: [",".join(map(str, x))],
+    ),
+]
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{text!r} is not allowed: give widths such as 64,32.") from None
+
+
+# The configurations as flags: the same fields and sentences, with the spellings people type.
+
+
+@dataclass(frozen=True)
+class AgentFlags(AgentConfig):
+    """How one agent learns."""
+
+    policy_hidden: Widths = AgentConfig.policy_hidden
+    critic_hidden: Widths = AgentConfig.critic_hidden
+
+
+@dataclass(frozen=True)
+class RunFlags(RunConfig):
+    """What is trained."""
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
+    """A task id such as Hopper-v5; `mcclt envs` lists them."""
+    seeds: Seeds = (0,)
+    steps: Steps = 1_000_000
+    groups: Annotated[Mapping[str, AgentConfig], tyro.conf.Suppress] = dataclasses.field(
+        default_factory=lambda: {"agent": AgentConfig()}
+    )
+    eval_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.eval_freq
+    checkpoint_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.checkpoint_freq
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train agents on a task.
+
+    mcclt train Hopper-v5 --seeds 0..7 --steps 1M --preset paper
+    """
+
+    run: Annotated[RunFlags, tyro.conf.arg(name="")]
+    agent: Annotated[AgentFlags, tyro.conf.arg(name="")]
+    variants: Comma = ()
+    """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore."""
+    preset: str | None = None
+    """paper: the authors' best configuration for this task."""
+    config: Path | None = None
+    """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
+    out: Path | None = None
+    """The run directory; unset: runs/TASK__VARIANTS__TIME."""
+    resume: Path | None = None
+    """Continue this run directory exactly (only --steps may be raised)."""
+    quiet: bool = False
+    """Show no progress."""
+    wandb: bool = False
+    """Also log to Weights & Biases (extra: wandb)."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run deterministic episodes with a trained model.
+
+    mcclt evaluate runs/Hopper-v5__mcclt__20260101-120000 --episodes 100
+    """
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """A saved model or a run directory."""
+    episodes: int = 100
+    """Episodes of each agent."""
+    task: str | None = None
+    """Another task of the same spaces to act in; unset: the one it was trained on."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the tasks, the engine that steps each, and its version."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed and memory on this machine: engine, matrix products, each part, and the whole."""
+
+    task: Annotated[str, tyro.conf.Positional] = "Hopper-v5"
+    """The task to step."""
+    algo: str = "ppo"
+    """ppo or trpo."""
+    updates: int = 6
+    """Updates timed per variant, after one that compiles."""
+    width: int = 128
+    """Critic width."""
+    population: int = 8
+    """Seeds trained together in the population test; 0: none."""
+    out: Path | None = None
+    """Also write the figures as JSON to this file."""
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Envs, tyro.conf.subcommand("envs")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+TRAIN_DEFAULT = Train(RunFlags(), AgentFlags())
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parses, runs, and turns our errors into one sentence and exit code 2."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        if args == ["--version"]:
+            from mcclt import __version__
+
+            print(f"mcclt {__version__}")
+            return
+        match parse(args):
+            case Train() as command:
+                train(command, args[1:])
+            case Evaluate() as command:
+                evaluate(command)
+            case Envs() as command:
+                envs(command)
+            case Bench() as command:
+                from mcclt.bench import bench
+
+                bench(command)
+    except MccltError as error:
+        print(f"mcclt: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except BrokenPipeError:  # the reader of a pipe went away
+        sys.stderr.close()
+        raise SystemExit(1) from None
+
+
+def parse(args: list[str]) -> Any:
+    """The command with its flags (before preset and file are applied)."""
+    return tyro.cli(Command, prog="mcclt", description=__doc_short__, args=args)  # type: ignore[call-overload]
+
+
+__doc_short__ = "Distributional, uncertainty-aware PPO and TRPO for continuous control."
+
+
+def parse_train(args: list[str], default: Train) -> Train:
+    """Flags on top of other defaults."""
+    return tyro.cli(Train, prog="mcclt train", default=default, args=args)
+
+
+# --- mcclt train -------------------------------------------------------------------------------------------
+
+
+def resolve(args: list[str]) -> tuple[RunConfig, Train]:
+    """Defaults < preset < file < flags, for every group."""
+    command = parse_train(args, TRAIN_DEFAULT)
+    file = read_file(command.config) if command.config else {}
+    file_groups = file.pop("groups", {})
+    if not isinstance(file_groups, dict) or not all(isinstance(g, dict) for g in file_groups.values()):
+        raise ConfigError("groups must be a table of tables, such as [groups.plain] critic = \"plain\".")
+    run_file = {k: v for k, v in file.items() if k in fields_of(RunConfig)}
+    agent_file = {k: v for k, v in file.items() if k not in run_file}
+    command = _with_defaults(args, run_file, agent_file)
+    if not command.run.task:
+        raise ConfigError("Which task? Name one, such as  mcclt train Hopper-v5  (`mcclt envs` lists them).")
+    if command.variants:
+        groups = {name: _variant(name) for name in command.variants}
+    else:
+        groups = file_groups or {_label(command.agent): {}}
+    agents = {}
+    for name, group in groups.items():
+        # Parsed once to know algorithm and critic, which choose the preset; once more on top of it.
+        known = _with_defaults(args, run_file, agent_file | group).agent
+        preset = {}
+        if command.preset is not None:
+            if command.preset not in PRESETS:
+                raise UnknownNameError("preset", command.preset, PRESETS)
+            preset = PRESETS[command.preset](command.run.task, known.algo, group.get("critic", known.critic))
+        agent = _with_defaults(args, run_file, preset | agent_file | group).agent
+        agents[name] = override(AgentConfig(**_own(agent, AgentConfig)), group)
+    settings = _own(command.run, RunConfig) | {"groups": agents}
+    return RunConfig(**settings), command
+
+
+def _with_defaults(args: list[str], run: dict[str, Any], agent: dict[str, Any]) -> Train:
+    return parse_train(args, Train(override(RunFlags(), run), override(AgentFlags(), agent)))
+
+
+def _own(config: Any, cls: type) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in fields_of(cls)}
+
+
+def _variant(name: str) -> dict[str, Any]:
+    """A paper's variant, optionally with its algorithm: mcclt, trpo:mcclt."""
+    algo, _, variant = name.rpartition(":")
+    if variant not in VARIANTS:
+        raise UnknownNameError("variant", variant, VARIANTS)
+    return VARIANTS[variant] | ({"algo": algo} if algo else {})
+
+
+def _label(agent: AgentConfig) -> str:
+    """The paper's name for a combination, or its parts."""
+    for name, parts in VARIANTS.items():
+        if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
+            if agent.weighting is None and name == "mcclt-nw":
+                continue  # unset means the paper's pairing: MC-CLT with its weights
+            return f"{agent.algo}-{name}"
+    return f"{agent.algo}-{agent.critic}-{agent.weighting}"
+
+
+def resume_config(args: list[str], command: Train) -> RunConfig:
+    """The stored configuration; flags may only raise `steps`."""
+    from mcclt.runs import stored_config
+
+    assert command.resume is not None
+    stored = stored_config(command.resume)
+    if command.variants or command.preset or command.config or command.out:
+        raise ConfigError("--resume continues a run as it is: leave out --variants, --preset, --config and --out.")
+    agent = next(iter(stored.groups.values()))
+    default = Train(RunFlags(**_own(stored, RunConfig)), AgentFlags(**_own(agent, AgentConfig)))
+    asked = parse_train(args, default)
+    changed = [n for n in fields_of(AgentConfig) if getattr(asked.agent, n) != getattr(agent, n)]
+    changed += [n for n in fields_of(RunConfig) if getattr(asked.run, n) != getattr(stored, n) and n != "steps"]
+    if changed:
+        raise ConfigError(
+            f"{command.resume} was started with another {changed[0]}: resuming must not change the configuration."
+            " Leave the flag out, or start a new run."
+        )
+    if asked.run.steps < stored.steps:
+        raise ConfigError(f"{command.resume} was started with {stored.steps:,} steps, which can only be raised.")
+    return dataclasses.replace(stored, steps=asked.run.steps)
+
+
+def train(command: Train, args: list[str]) -> None:
+    """`mcclt train`."""
+    from rich.console import Console
+
+    config, command = (
+        (resume_config(args, command), command) if command.resume is not None else resolve(args)
+    )
+    console = Console(quiet=False, highlight=False)
+    from mcclt import runs
+    from mcclt.train import Trainer
+
+    if command.resume is None:
+        trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
+        run = runs.Run.create(command.out or runs.default_path(config), config, command.wandb)
+        if not command.quiet:
+            show_config(console, config, trainer)
+    else:
+        arrays, meta, file, passed = runs.load_latest(command.resume)
+        trainer = Trainer(config)
+        exact = trainer.restore(arrays, meta, file)
+        for line in passed:
+            console.print(f"Passed over: {line}", soft_wrap=True)
+        run = runs.Run.resume(command.resume, config, trainer.update, command.wandb)
+        console.print(f"Resuming {run.path} at {trainer.step:,} steps.", soft_wrap=True)
+        if not exact:
+            console.print(
+                f"The engine {trainer.spec.engine!r} cannot restore its episodes: agents go on from the checkpoint,"
+                " in new episodes.",
+                soft_wrap=True,
+            )
+    try:
+        _train(trainer, run, console, command.quiet)
+    finally:
+        run.close()
+        trainer.close()
+
+
+def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
+    from mcclt.progress import Display, Quiet
+    from mcclt.train import run as run_training
+
+    resume = f"mcclt train --resume {run.path}"
+    try:
+        with contextlib.ExitStack() as stack:
+            display: Any = Quiet(console)
+            if not quiet:
+                display = stack.enter_context(Display(console, trainer.config.steps, trainer.step))
+            run_training(trainer, [run, display], lambda: run.save(trainer))
+    except KeyboardInterrupt:
+        console.print(f"\nInterrupted at {trainer.step:,} steps; a checkpoint is saved. Continue with\n  {resume}")
+        raise SystemExit(130) from None
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} The run stops at {trainer.step:,} steps.") from None
+    episodes = trainer.config.final_episodes
+    if episodes:
+        returns, lengths = trainer.evaluate(episodes, 0)
+        run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
+        if not quiet:
+            show_returns(console, trainer.agents, returns)
+    if not quiet:
+        console.print(f"Run directory: {run.path}", soft_wrap=True)
+
+
+def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
+    """One record per agent."""
+    return [
+        {"group": g, "seed": s, "returns": [float(x) for x in r], "lengths": [int(x) for x in n]}
+        for (g, s), r, n in zip(agents, returns, lengths, strict=True)
+    ]
+
+
+def show_config(console: "Console", config: RunConfig, trainer: "Trainer") -> None:
+    """Prints the resolved configuration: what differs from the defaults first, then where the rest is."""
+    from rich.table import Table
+
+    table = Table(title=f"{config.task} on the {trainer.spec.engine} engine", title_justify="left")
+    table.add_column("setting")
+    for name in config.groups:
+        table.add_column(name)
+    data = to_dict(config)
+    for name in fields_of(RunConfig):
+        if name not in ("task", "groups"):
+            value = data[name]
+            table.add_row(name, *[_short(value)] * len(config.groups))
+    table.add_section()
+    for name in fields_of(AgentConfig):
+        values = [getattr(agent, name) for agent in config.groups.values()]
+        if name == "weighting":
+            values = [learner.weighting_name for learner in trainer.learners.values()]
+        if name == "members":
+            values = [learner.critic.members for learner in trainer.learners.values()]
+        table.add_row(name, *map(_short, values))
+    console.print(table)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        if len(value) > 4 and list(value) == list(range(value[0], value[-1] + 1)):
+            return f"{value[0]}..{value[-1]}"
+        return ",".join(map(str, value))
+    return f"{value:,}" if type(value) is int and value >= 10_000 else "–" if value is None else str(value)
+
+
+def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:
+    """A table of deterministic returns: mean over episodes for each seed, mean ± SE over seeds per group."""
+    import numpy as np
+    from rich.table import Table
+
+    table = Table(title=f"Deterministic returns, {returns.shape[1]} episodes per seed", title_justify="left")
+    for column in ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed"):
+        table.add_column(column, justify="left" if column == "group" else "right")
+    for group in dict.fromkeys(g for g, _ in agents):
+        means = np.array([returns[i].mean() for i, (g, _) in enumerate(agents) if g == group])
+        error = f"{means.std(ddof=1) / np.sqrt(len(means)):.1f}" if len(means) > 1 else "–"
+        table.add_row(
+            group, str(len(means)), f"{means.mean():.1f}", error, f"{means.min():.1f}", f"{means.max():.1f}"
+        )
+    console.print(table)
+
+
+# --- the other commands ------------------------------------------------------------------------------------
+
+
+def evaluate(command: Evaluate) -> None:
+    """`mcclt evaluate`."""
+    import numpy as np
+    from rich.console import Console
+
+    if command.episodes < 1:
+        raise ConfigError(f"episodes = {command.episodes} is not allowed: it must be at least 1.")
+    from mcclt.agent import evaluate_policy, load, read_model
+
+    _, meta, _ = read_model(command.model)
+    agents, rows, steps = [], [], []
+    for group in meta["config"]["groups"]:
+        model = load(command.model, group=group)
+        for seed in model.seeds:
+            returns, lengths = evaluate_policy(
+                model, command.task, command.episodes, return_episode_rewards=True, seed=seed, n_envs=16
+            )
+            agents.append((group, seed))
+            rows.append(returns)
+            steps.append(lengths)
+    if command.json:
+        print(json.dumps(evaluation_data(agents, rows, steps)))
+    else:
+        show_returns(Console(highlight=False), agents, np.array(rows))
+
+
+def envs(command: Envs) -> None:
+    """`mcclt envs`."""
+    from mcclt.envs import list_tasks
+
+    rows = list_tasks()
+    if command.json:
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Tasks (any other Gymnasium id works too)", title_justify="left")
+    for column in ("task", "engine", "version", "time limit", "exact resume", "other engines"):
+        table.add_column(column)
+    for row in rows:
+        others = ", ".join(e for e in row.engines if e != row.engine)
+        exact = "yes" if row.resumable else "new episodes"
+        table.add_row(row.task, row.engine, row.version, str(row.max_episode_steps or "–"), exact, others)
+    Console(highlight=False).print(table)

@@ -1,0 +1,199 @@
+"""Collecting: the policies of a whole population act in one vector environment (Algorithm 1, lines 4-6).
+
+Only policies run here, in NumPy on the host: for 16 environments of one small network that is several times
+cheaper than dispatching a compiled program per step. Values, errors and weights come later, in batch.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mcclt.envs.api import VectorEnv
+from mcclt.errors import EnvironmentFault
+from mcclt.learner import Rollout
+from mcclt.nets import Params, Policy
+
+RECENT = 100
+"""Returns are averaged over this many finished episodes, as in Stable-Baselines3."""
+
+
+@dataclass
+class EpisodeStats:
+    """Returns and lengths of running and recent episodes of each agent."""
+
+    running: np.ndarray
+    """[A, E] float64: return so far."""
+    length: np.ndarray
+    """[A, E] int64: steps so far."""
+    returns: list[deque[float]] = field(default_factory=list)
+    """[A] the last finished episodes' returns."""
+    lengths: list[deque[int]] = field(default_factory=list)
+    """[A] and their lengths."""
+
+    @classmethod
+    def empty(cls, agents: int, n_envs: int) -> "EpisodeStats":
+        """No episode seen."""
+        return cls(
+            np.zeros((agents, n_envs)),
+            np.zeros((agents, n_envs), np.int64),
+            [deque(maxlen=RECENT) for _ in range(agents)],
+            [deque(maxlen=RECENT) for _ in range(agents)],
+        )
+
+    def add(self, reward: np.ndarray, done: np.ndarray) -> None:
+        """Counts one step: reward [A, E], done [A, E]."""
+        self.running += reward
+        self.length += 1
+        if done.any():
+            for a, e in np.argwhere(done):
+                self.returns[a].append(float(self.running[a, e]))
+                self.lengths[a].append(int(self.length[a, e]))
+            self.running[done] = 0
+            self.length[done] = 0
+
+    def forget_running(self, agent: int) -> None:
+        """Drops the unfinished episodes of one agent."""
+        self.running[agent] = 0
+        self.length[agent] = 0
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """As plain arrays, for a checkpoint; unused places are NaN."""
+        recent = np.full((2, len(self.returns), RECENT), np.nan)
+        for a, (returns, lengths) in enumerate(zip(self.returns, self.lengths, strict=True)):
+            recent[0, a, : len(returns)] = returns
+            recent[1, a, : len(lengths)] = lengths
+        return {"running": self.running.copy(), "length": self.length.copy(), "recent": recent}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "EpisodeStats":
+        """Reads what `to_arrays` gave."""
+        recent = arrays["recent"]
+        finished = [~np.isnan(row) for row in recent[0]]
+        return cls(
+            arrays["running"].copy(),
+            arrays["length"].copy(),
+            [deque(row[ok].tolist(), maxlen=RECENT) for row, ok in zip(recent[0], finished, strict=True)],
+            [deque(row[ok].astype(int).tolist(), maxlen=RECENT) for row, ok in zip(recent[1], finished, strict=True)],
+        )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An environment that raised or returned a number that is not finite."""
+
+    agent: int
+    env: int
+    step: int
+    """Step of the rollout, from 0."""
+    what: str
+
+
+def to_env_action(action: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
+    """Clips continuous actions [..., D] to the box; leaves indices alone."""
+    return action if low is None or high is None else np.clip(action, low, high)
+
+
+def collect(
+    env: VectorEnv,
+    policy: Policy,
+    params: Params,
+    obs: np.ndarray,
+    noise: np.ndarray,
+    stats: EpisodeStats,
+    raise_faults: bool,
+) -> tuple[Rollout, np.ndarray, list[Fault]]:
+    """T steps of every environment of A agents.
+
+    Args:
+        env: A·E environments, agent by agent.
+        policy: the family all agents share.
+        params: policies' parameters as NumPy arrays, stacked [A, ...].
+        obs: [A, E, O] what to act on first.
+        noise: [A, T, E, D] the randomness of the actions.
+        stats: running returns, updated in place.
+        raise_faults: raise at the first fault; otherwise the agent's episodes restart, the fault is
+            reported, and that agent's rollout must not be learnt from (its numbers are zeros from there).
+
+    Returns:
+        Rollouts stacked [A, T, E, ...], the observations [A, E, O] to act on next, faults (one per agent).
+    """
+    spec = env.spec
+    agents, horizon, n_envs = noise.shape[:3]
+    obs_buffer = np.empty((agents, horizon, n_envs, spec.obs_size), np.float32)
+    next_buffer = np.empty_like(obs_buffer)
+    action_shape, action_type = ((), np.int32) if spec.discrete else ((spec.action_size,), np.float32)
+    action_buffer = np.empty((agents, horizon, n_envs, *action_shape), action_type)
+    reward_buffer = np.empty((agents, horizon, n_envs), np.float32)
+    terminated_buffer = np.empty((agents, horizon, n_envs), bool)
+    truncated_buffer = np.empty((agents, horizon, n_envs), bool)
+    faults: dict[int, Fault] = {}
+
+    for t in range(horizon):
+        action = policy.sample(params, obs, noise[:, t])
+        sent = to_env_action(action, spec.action_low, spec.action_high)
+        step = env.step(sent.reshape(agents * n_envs, *sent.shape[2:]))
+        reward = step.reward.reshape(agents, n_envs)
+        next_obs = step.next_obs.reshape(agents, n_envs, -1)
+        terminated = step.terminated.reshape(agents, n_envs)
+        truncated = step.truncated.reshape(agents, n_envs)
+
+        obs_buffer[:, t], action_buffer[:, t], reward_buffer[:, t] = obs, action, reward
+        terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
+        obs = step.obs.reshape(agents, n_envs, -1)
+
+        # One sum tells whether everything is finite; which one is not is asked only then.
+        if not np.isfinite(step.reward.sum() + step.next_obs.sum() + step.obs.sum()) or env.faults():
+            found = _find_faults(env, reward, next_obs, obs, t)
+            if found and raise_faults:
+                raise FaultError(found[0])
+            for fault in found:
+                faults.setdefault(fault.agent, fault)
+                stats.forget_running(fault.agent)
+                reward[fault.agent] = 0
+            if found:
+                mask = np.zeros((agents, n_envs), bool)
+                mask[[fault.agent for fault in found]] = True
+                obs = env.restart(mask.reshape(-1)).reshape(agents, n_envs, -1)
+                terminated = terminated & ~mask
+                truncated = truncated & ~mask
+        stats.add(reward, terminated | truncated)
+
+    for agent in faults:
+        for buffer in (obs_buffer, next_buffer, reward_buffer):
+            buffer[agent] = 0
+    rollout = Rollout(
+        obs_buffer, action_buffer, reward_buffer, terminated_buffer, truncated_buffer, next_buffer  # type: ignore[arg-type]
+    )
+    return rollout, obs, list(faults.values())
+
+
+class FaultError(EnvironmentFault):
+    """A fault on its way to whoever knows the seeds."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.what)
+        self.fault = fault
+
+
+def _find_faults(
+    env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int
+) -> list[Fault]:
+    """The first fault of each agent at this step; empty if a sum merely overflowed."""
+    agents, n_envs = reward.shape
+    raised = env.faults()
+    found = []
+    for a in range(agents):
+        for e in range(n_envs):
+            what = None
+            if (index := a * n_envs + e) in raised:
+                what = f"raised {raised[index]}"
+            elif not np.isfinite(reward[a, e]):
+                what = f"returned the reward {reward[a, e]}"
+            elif not np.isfinite(both := np.concatenate([next_obs[a, e], obs[a, e]])).all():
+                k = int(np.flatnonzero(~np.isfinite(both))[0])
+                what = f"returned {both[k]} in place {k % next_obs.shape[-1]} of the observation"
+            if what is not None:
+                found.append(Fault(a, e, t, what))
+                break
+    return found

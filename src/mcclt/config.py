@@ -1,0 +1,353 @@
+"""Every setting: its type, its default and one sentence, once. The command line's help is made from this.
+
+Two frozen dataclasses: `AgentConfig` says how one agent learns, `RunConfig` what is trained (task, seeds,
+steps, and one `AgentConfig` per group of a population). This module does not import JAX.
+"""
+
+import dataclasses
+import difflib
+import json
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mcclt.errors import ConfigError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """How one agent learns. The defaults are the paper's."""
+
+    algo: str = "ppo"
+    """Policy update: ppo or trpo."""
+    critic: str = "normal"
+    """Value distribution: plain, quantile, normal (MC-CLT) or ensemble."""
+    weighting: str | None = None
+    """Weights per state: uniform, accuracy or exploration; unset: as the paper pairs it with the critic."""
+
+    gamma: float = 0.99
+    """Discount of future rewards."""
+    gae_lambda: float = 0.97
+    """Lambda of generalised advantage estimation."""
+    value_target: Literal["lambda", "monte_carlo", "td"] = "lambda"
+    """What the critic regresses on: lambda-return, Monte-Carlo return or one-step target."""
+    weight_site: Literal["objective", "td_error"] = "objective"
+    """Where weights act: on the policy objective (paper) or on TD errors inside GAE (authors' code)."""
+
+    policy_hidden: tuple[int, ...] = (64, 32)
+    """Widths of the policy's tanh layers."""
+    log_std_init: float = -0.5
+    """Initial log standard deviation of the Gaussian policy."""
+    target_kl: float = 0.01
+    """PPO stops iterating at 1.5 times this; TRPO's step keeps the mean KL below it."""
+    learning_rate: float = 3e-4
+    """PPO: Adam's step size for the policy."""
+    policy_iterations: int = 80
+    """PPO: at most this many full-batch steps per update."""
+    clip_range: float = 0.2
+    """PPO: how far the probability ratio may leave 1 before its gain is cut."""
+    cg_max_steps: int = 10
+    """TRPO: conjugate-gradient iterations."""
+    cg_damping: float = 0.1
+    """TRPO: multiple of the identity added to the Fisher matrix."""
+    line_search_shrinking_factor: float = 0.8
+    """TRPO: factor between tries of the backtracking line search."""
+    line_search_max_iter: int = 10
+    """TRPO: tries of the line search; if all fail, the old parameters are kept."""
+    kl_direction: Literal["old_new", "new_old"] = "old_new"
+    """TRPO: KL(old||new) as in the paper, or KL(new||old) as in the authors' code."""
+
+    critic_hidden: tuple[int, ...] = (128, 128)
+    """Widths of the ReLU layers of every critic and variance network."""
+    critic_learning_rate: float = 1e-3
+    """Adam's step size for the critic and the variance network."""
+    critic_iterations: int = 80
+    """Full-batch steps of the critic per update."""
+    members: int | None = None
+    """Critics on disjoint parts of each batch; unset: 5 for ensemble, 1 for the others."""
+    n_quantiles: int = 8
+    """Number N of quantile bars."""
+    kappa: float = 1.0
+    """Where the Huber loss turns from quadratic to linear."""
+    guide: Literal["quantile", "symmetric"] = "quantile"
+    """normal critic: quantile Huber (paper) or its symmetric half, which learns the right spread."""
+    variance_head: Literal["variance", "log_variance", "std"] = "variance"
+    """normal critic: what the variance network puts out."""
+    variance_floor: float = 1e-4
+    """normal critic: smallest variance (standard deviation for the std head)."""
+    trunk: Literal["separate", "shared"] = "separate"
+    """normal critic: a variance network of its own (paper), or one trunk with both heads (ours, cheaper)."""
+    qr_target: Literal["shifted", "bellman"] = "shifted"
+    """quantile critic: own bars shifted by the advantage, or reward + gamma times the next state's bars."""
+    crossing_error: float | None = None
+    """Error given to states with a bar on the wrong side of the mean (authors' code: 1e5); unset: none."""
+
+    w_tar: float = 0.9
+    """Mean weight that the temperature is searched for."""
+    w_min: float = 0.6
+    """Smallest weight of accuracy-seeking weights."""
+    temperature: Literal["log", "paper"] = "log"
+    """Temperature search: scale-free and exact, or the authors' coarse linear one."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that make no sense."""
+        check_literals(self)
+        positive = (
+            "kappa learning_rate policy_iterations critic_learning_rate critic_iterations target_kl "
+            "clip_range cg_max_steps line_search_max_iter variance_floor"
+        )
+        for name in positive.split():
+            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "more than 0")
+        for name in ("gamma", "gae_lambda"):
+            require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)}", "in [0, 1]")
+        for name in ("policy_hidden", "critic_hidden"):
+            widths = getattr(self, name)
+            require(
+                len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths"
+            )
+        require(self.n_quantiles >= 2, f"n_quantiles = {self.n_quantiles}", "at least 2")
+        require(self.members is None or self.members >= 1, f"members = {self.members}", "at least 1")
+        require(self.cg_damping >= 0, f"cg_damping = {self.cg_damping}", "0 or more")
+        shrink = self.line_search_shrinking_factor
+        require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
+        require(0 <= self.w_min < 1, f"w_min = {self.w_min}", "in [0, 1)")
+        require(
+            self.w_min < self.w_tar < 1,
+            f"w_tar = {self.w_tar}",
+            f"between w_min ({self.w_min}) and 1, both excluded, for a temperature to exist",
+        )
+        require(
+            self.weighting != "exploration" or self.w_tar > 0.5,
+            f"w_tar = {self.w_tar}",
+            "more than 0.5 with exploration-seeking weights, which start at 0.5",
+        )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is trained: a population of agents (groups x seeds) on one task."""
+
+    task: str
+    """A task id such as Hopper-v5; `mcclt envs` lists them."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds that train together: 3, 0,1,2 or 0..7 (both ends included)."""
+    steps: int = 1_000_000
+    """Environment steps per agent; 1M and 200k are understood."""
+    groups: Mapping[str, AgentConfig] = field(default_factory=lambda: {"agent": AgentConfig()})
+    """One way of learning per group; every group trains every seed."""
+
+    engine: str = "auto"
+    """What steps the task: auto, native, envpool, gymnasium or gymnasium-async."""
+    n_envs: int = 16
+    """Parallel environments per agent."""
+    steps_per_update: int = 4_000
+    """Steps an agent collects, over all its environments, before it learns."""
+    max_episode_steps: int | None = None
+    """Time limit of an episode; unset: the task's own."""
+    threads: int | None = None
+    """Threads that step the environments; unset: one per core."""
+    eval_freq: int = 50_000
+    """Steps between evaluations during training; 0: none."""
+    eval_episodes: int = 10
+    """Deterministic episodes of each agent at such an evaluation."""
+    final_episodes: int = 100
+    """Deterministic episodes of each agent at the end; 0: none."""
+    checkpoint_freq: int = 100_000
+    """Steps between checkpoints; one is always written at the end."""
+    on_nan: Literal["raise", "stop", "restart"] = "raise"
+    """When an environment raises or returns NaN: end the run, stop that agent, or restart its episodes."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that make no sense."""
+        check_literals(self)
+        require(len(self.groups) > 0, "groups = {}", "at least one group")
+        require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
+        require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
+        require(all(0 <= s < 2**32 for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
+        for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split():
+            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "a positive whole number")
+        for name in ("eval_freq", "final_episodes"):
+            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}", "0 or more")
+        for name in ("max_episode_steps", "threads"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} = {value}", "a positive whole number, or unset")
+        require(
+            self.steps_per_update % self.n_envs == 0,
+            f"steps_per_update = {self.steps_per_update}",
+            f"a multiple of n_envs ({self.n_envs})",
+        )
+        policies = {(tuple(g.policy_hidden), g.log_std_init) for g in self.groups.values()}
+        require(len(policies) == 1, "groups with different policy_hidden", "one policy shape for all groups")
+
+    @property
+    def horizon(self) -> int:
+        """T: steps of each environment per update."""
+        return self.steps_per_update // self.n_envs
+
+    @property
+    def updates(self) -> int:
+        """How many updates make up `steps`, rounded up to whole ones."""
+        return -(-self.steps // self.steps_per_update)
+
+
+def require(condition: bool, what: str, allowed: str) -> None:
+    """Raises a `ConfigError` of one sentence unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{what} is not allowed: it must be {allowed}.")
+
+
+def check_literals(config: Any) -> None:
+    """Checks every `Literal` field against its choices."""
+    for name, kind in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(kind) is Literal and getattr(config, name) not in typing.get_args(kind):
+            raise UnknownNameError(name, str(getattr(config, name)), typing.get_args(kind))
+
+
+# --- the paper's variants and best configurations ----------------------------------------------------------
+
+VARIANTS: dict[str, dict[str, str]] = {
+    "plain": {"critic": "plain", "weighting": "uniform"},
+    "qr": {"critic": "quantile", "weighting": "uniform"},
+    "mcclt-nw": {"critic": "normal", "weighting": "uniform"},
+    "ensemble": {"critic": "ensemble", "weighting": "accuracy"},
+    "mcclt": {"critic": "normal", "weighting": "accuracy"},
+    "explore": {"critic": "normal", "weighting": "exploration"},
+}
+"""The variants the paper compares, by the names used throughout."""
+
+# (critic width, w_tar, w_min): MC-CLT PPO, MC-CLT TRPO, ensemble PPO, ensemble TRPO.
+_BEST = {
+    "Hopper": ((128, 0.90, 0.6), (128, 0.85, 0.4), (128, 0.85, 0.4), (128, 0.90, 0.6)),
+    "BipedalWalker": ((128, 0.90, 0.6), (64, 0.90, 0.6), (128, 0.85, 0.5), (64, 0.90, 0.5)),
+    "HalfCheetah": ((128, 0.90, 0.6), (128, 0.90, 0.4), (64, 0.85, 0.4), (128, 0.85, 0.4)),
+    "Ant": ((64, 0.85, 0.5), (64, 0.90, 0.5), (64, 0.85, 0.4), (64, 0.90, 0.5)),
+    "Swimmer": ((128, 0.90, 0.5), (64, 0.90, 0.5), (128, 0.90, 0.4), (64, 0.90, 0.6)),
+    "Walker2d": ((128, 0.90, 0.6), (128, 0.90, 0.6), (64, 0.90, 0.6), (64, 0.85, 0.5)),
+    "InvertedDoublePendulum": ((128, 0.90, 0.6), (64, 0.90, 0.6), (128, 0.90, 0.5), (128, 0.90, 0.6)),
+    "LunarLanderContinuous": ((128, 0.85, 0.5), (128, 0.90, 0.4), (128, 0.90, 0.6), (128, 0.85, 0.5)),
+}
+
+
+def paper_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
+    """The authors' best configuration for a task of the paper, as overrides of the defaults.
+
+    The widths of the baseline and of QR are not published; they take the MC-CLT column's.
+    """
+    name = task.rsplit("-v", 1)[0]
+    if name not in _BEST:
+        raise UnknownNameError("task of the paper", name, _BEST, "--preset paper exists only for these.")
+    column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
+    width, w_tar, w_min = _BEST[name][column]
+    return {"critic_hidden": (width, width), "w_tar": w_tar, "w_min": w_min}
+
+
+PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper": paper_preset}
+"""Named sets of overrides: a function of (task, algo, critic)."""
+
+
+# --- text to values ----------------------------------------------------------------------------------------
+
+
+def parse_steps(text: str | int) -> int:
+    """Reads 200000, 200_000, 200k, 1M, 1.5M or 1e6."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kKmM]?)", text.strip())
+    scale = {"": 1, "k": 1_000, "m": 1_000_000}
+    value = float(match[1].replace("_", "")) * scale[match[2].lower()] if match else 0.5
+    if value != int(value) or value < 1:
+        raise ConfigError(f"steps = {text!r} is not allowed: give a positive whole number such as 200000, 200k or 1M.")
+    return int(value)
+
+
+def parse_seeds(text: str | int | list[int] | tuple[int, ...]) -> tuple[int, ...]:
+    """Reads 3, "0,1,2", "0..7" (both ends included) or a list."""
+    if isinstance(text, int):
+        return (text,)
+    if isinstance(text, list | tuple):
+        return tuple(text)
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*", part)
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
+            raise ConfigError(f"seeds = {text!r} is not allowed: give 3, a list 0,1,2 or a range 0..7.")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(seeds)
+
+
+_PARSERS = {"steps": parse_steps, "seeds": parse_seeds}
+
+
+def coerce(cls: type, name: str, value: Any) -> Any:
+    """A value from a file as the type of field `name`, or a `ConfigError`."""
+    if name in _PARSERS and isinstance(value, str | int | list | tuple):
+        return _PARSERS[name](value)
+    kind = typing.get_type_hints(cls)[name]
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for k in kinds:
+        origin = typing.get_origin(k)
+        if origin is Literal and value in typing.get_args(k):
+            return value
+        if origin is tuple and isinstance(value, list | tuple) and all(type(v) is int for v in value):
+            return tuple(value)
+        if k is float and type(value) in (int, float):
+            return float(value)
+        if isinstance(k, type) and type(value) is k:
+            return value
+    if any(typing.get_origin(k) is Literal for k in kinds) and isinstance(value, str):
+        raise UnknownNameError(name, value, [c for k in kinds for c in typing.get_args(k)])
+    wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
+    raise ConfigError(f"{name} = {value!r} is not allowed: it must be {wanted}.")
+
+
+def fields_of(cls: type) -> list[str]:
+    """The names of a configuration's settings."""
+    return [f.name for f in dataclasses.fields(cls)]
+
+
+def override(config: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of a configuration with some settings replaced; unknown names get a suggestion."""
+    names = fields_of(type(config))
+    for name in values:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"Unknown setting {name!r}.{meant} `mcclt train --help` lists all settings.")
+    return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Reads a TOML (or JSON) file of settings; see `split_settings` for its shape."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"The configuration {path} is not valid TOML or JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"The configuration {path} must be a table of settings.")
+    return data
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """A run's configuration as plain data, for JSON; `from_dict` reads it back."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(data: Mapping[str, Any]) -> RunConfig:
+    """Reads what `to_dict` wrote."""
+    data = dict(data)
+    groups = data.pop("groups", None)
+    if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):
+        raise ConfigError("A run's configuration must have a table of groups.")
+    if not isinstance(data.get("task"), str):
+        raise ConfigError("A run's configuration must name its task.")
+    configs = {name: override(AgentConfig(), group) for name, group in groups.items()}
+    base = RunConfig(task=data.pop("task"), groups=configs)
+    return override(base, data)

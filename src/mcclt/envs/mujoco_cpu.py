@@ -1,0 +1,385 @@
+"""The `native` engine: MuJoCo tasks on all CPU cores, without Gymnasium in between.
+
+Physics advances in one of two ways, behind one small interface (`_Simulator`):
+
+- Tasks that read only `qpos` and `qvel` use MuJoCo's own thread pool, `mujoco.rollout`. The state is an
+  explicit array and the solver starts cold at every action, so a step is a pure function of state and action.
+- Tasks that read derived fields (`Task.derived`) keep one MjData per environment and call `mj_step` on it
+  from a few threads. `mujoco.rollout` returns states and sensors alone, and recomputing the fields from the
+  state would not give what Gymnasium sees: with the Runge-Kutta integrator `mj_step` leaves the kinematics
+  and forces of its last stage behind.
+
+Either way environment i depends on `keys[i]` and its own actions alone, bit for bit, whatever the number of
+threads or neighbours.
+
+MuJoCo is imported when an environment is made, so that asking what is supported costs nothing.
+"""
+
+import importlib.util
+import itertools
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mcclt.envs.api import EnvSpec, Key, Step, rng_of
+from mcclt.envs.tasks import TASKS, Physics, Task
+from mcclt.errors import CheckpointError, ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    import mujoco
+
+State = dict[str, np.ndarray]
+
+
+def load_model(task: Task) -> "mujoco.MjModel":
+    """Compiles the task's MJCF file."""
+    import mujoco
+
+    gymnasium = importlib.util.find_spec("gymnasium")  # to find it is enough; to import it is slow
+    folders = (gymnasium.submodule_search_locations if gymnasium else None) or []
+    candidates = [Path(task.xml), *(Path(folder, "envs/mujoco/assets", task.xml) for folder in folders)]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        raise ConfigError(f"No MJCF file {task.xml!r}: give a path, or a name among Gymnasium's assets.")
+    with warnings.catch_warnings():
+        # Half Cheetah fixes its mass this way. By way of MjSpec the complaint is a Python warning.
+        warnings.filterwarnings("ignore", message=".*settotalmass.*deprecated")
+        model = mujoco.MjSpec.from_file(str(path)).compile()
+    if not np.isclose(task.dt, task.frame_skip * model.opt.timestep, rtol=1e-12, atol=0):
+        raise ConfigError(
+            f"{type(task).__name__}.dt is {task.dt}, but frame_skip {task.frame_skip} times the time step "
+            f"{model.opt.timestep} of {task.xml} is {task.frame_skip * model.opt.timestep}: make them agree."
+        )
+    return model
+
+
+class _Simulator(Protocol):
+    """Physics of n environments."""
+
+    physics: Physics
+    """The moment now. `step` puts new arrays here, so the old ones stay what they were; `reset` and
+    `set_state` change it."""
+
+    def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Starts environment i anew from position [nq] and velocity [nv]."""
+        ...
+
+    def step(self, action: np.ndarray) -> None:
+        """Advances all environments by `frame_skip` physics steps under the actions [n, nu]."""
+        ...
+
+    def get_state(self) -> State:
+        """Everything a step depends on."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """Restores what `get_state` gave."""
+        ...
+
+    def close(self) -> None:
+        """Ends the threads."""
+        ...
+
+
+class _RolloutSimulator:
+    """Physics by `mujoco.rollout`, for tasks without derived fields."""
+
+    def __init__(self, model: "mujoco.MjModel", task: Task, n: int, threads: int) -> None:
+        import mujoco
+        import mujoco.rollout
+
+        self._nq, self._nv, self._frame_skip = model.nq, model.nv, task.frame_skip
+        self._models = [model] * n
+        self._data = [mujoco.MjData(model) for _ in range(threads)]
+        self._rollout = mujoco.rollout.Rollout(nthread=threads if threads > 1 else 0)  # 0: the calling thread
+        # Two chunks a thread: few enough to cost nothing, and one slow environment delays only half of them.
+        self._chunk_size = max(1, n // (2 * threads))
+
+        everything = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # time, qpos, qvel, act, ...; no warm start
+        size = mujoco.mj_stateSize(model, everything)
+        self._origin = np.empty(size)
+        mujoco.mj_getState(model, self._data[0], self._origin, everything)
+        self._control = np.empty((n, task.frame_skip, model.nu))
+        self._trajectory = np.empty((n, task.frame_skip, size))
+        self._set(np.tile(self._origin, (n, 1)))
+
+    def _set(self, state: np.ndarray) -> None:
+        """Makes `state` [n, size] the present one."""
+        qpos, qvel = slice(1, 1 + self._nq), slice(1 + self._nq, 1 + self._nq + self._nv)  # 0 is the time
+        self._state = state
+        self.physics = Physics(state[:, qpos], state[:, qvel], {})
+
+    def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        self._state[i] = self._origin
+        self.physics.qpos[i] = qpos  # views of the state
+        self.physics.qvel[i] = qvel
+
+    def step(self, action: np.ndarray) -> None:
+        self._control[:] = action[:, None]
+        self._rollout.rollout(
+            self._models,
+            self._data,
+            self._state,
+            self._control,
+            skip_checks=True,
+            nstep=self._frame_skip,
+            state=self._trajectory,
+            chunk_size=self._chunk_size,
+        )
+        self._set(self._trajectory[:, -1].copy())
+
+    def get_state(self) -> State:
+        return {"physics": self._state.copy()}
+
+    def set_state(self, state: State) -> None:
+        self._set(np.array(state["physics"], dtype=np.float64, order="C"))
+
+    def close(self) -> None:
+        self._rollout.close()
+
+
+class _DataSimulator:
+    """Physics by `mj_step` on one MjData per environment, for tasks with derived fields."""
+
+    def __init__(self, model: "mujoco.MjModel", task: Task, n: int, threads: int) -> None:
+        import mujoco
+
+        self._mujoco, self._model, self._frame_skip = mujoco, model, task.frame_skip
+        self._everything = mujoco.mjtState.mjSTATE_INTEGRATION.value  # all that `mj_step` reads
+        # `mj_step` does not compute the external forces unless a sensor asks for them.
+        self._forces = "cfrc_ext" in task.derived
+        self._data = [mujoco.MjData(model) for _ in range(n)]
+        # Views of each MjData, made once: an attribute of MjData makes a new array at every look.
+        self._ctrl = [data.ctrl for data in self._data]
+        self._fields: dict[str, list[np.ndarray]] = {
+            name: [getattr(data, name) for data in self._data] for name in ("qpos", "qvel", *task.derived)
+        }
+        bounds = [n * t // threads for t in range(threads + 1)]
+        self._slices = [range(lo, hi) for lo, hi in itertools.pairwise(bounds)]
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self._set({name: np.stack(views) for name, views in self._fields.items()})
+
+    def _set(self, values: dict[str, np.ndarray]) -> None:
+        """Makes the values [n, ...] of the fields the present ones."""
+        self._values = values
+        derived = {name: value for name, value in values.items() if name not in ("qpos", "qvel")}
+        self.physics = Physics(values["qpos"], values["qvel"], derived)
+
+    def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        self._mujoco.mj_resetData(self._model, self._data[i])
+        self._fields["qpos"][i][:] = qpos
+        self._fields["qvel"][i][:] = qvel
+        self._mujoco.mj_forward(self._model, self._data[i])
+        for name, views in self._fields.items():
+            self._values[name][i] = views[i]
+
+    def step(self, action: np.ndarray) -> None:
+        values = {name: np.empty_like(value) for name, value in self._values.items()}
+        rows = [(views, values[name]) for name, views in self._fields.items()]
+        mujoco = self._mujoco
+
+        def advance(indices: range) -> None:
+            for i in indices:  # `mj_step` lets the other threads run meanwhile
+                self._ctrl[i][:] = action[i]
+                mujoco.mj_step(self._model, self._data[i], self._frame_skip)
+                if self._forces:
+                    mujoco.mj_rnePostConstraint(self._model, self._data[i])
+                for views, value in rows:
+                    value[i] = views[i]
+
+        mine, *others = self._slices
+        pending = [self._pool.submit(advance, indices) for indices in others] if self._pool else []
+        advance(mine)
+        for future in pending:
+            future.result()
+        self._set(values)
+
+    def get_state(self) -> State:
+        integration = np.empty((len(self._data), self._mujoco.mj_stateSize(self._model, self._everything)))
+        for data, row in zip(self._data, integration, strict=True):
+            self._mujoco.mj_getState(self._model, data, row, self._everything)
+        # The derived fields are left over from the last step: they do not follow from the state.
+        derived = {name: value.copy() for name, value in self.physics.derived.items()}
+        return {"physics": integration, **derived}
+
+    def set_state(self, state: State) -> None:
+        for data, row in zip(self._data, np.asarray(state["physics"], dtype=np.float64), strict=True):
+            self._mujoco.mj_setState(self._model, data, row, self._everything)
+        now = {name: np.stack(self._fields[name]) for name in ("qpos", "qvel")}
+        derived = {name: np.array(state[name], dtype=np.float64) for name in self.physics.derived}
+        self._set({**now, **derived})
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
+
+
+class MujocoVectorEnv:
+    """The environments of one task, one per key; see `mcclt.envs.api.VectorEnv` for the contract."""
+
+    def __init__(
+        self,
+        task: str | Task,
+        keys: Sequence[Key],
+        max_episode_steps: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        """Compiles the model and starts the threads.
+
+        Args:
+            task: An id of `TASKS`, or a task of your own.
+            keys: Names of the n environments' random streams: episode k of environment i starts from
+                `rng_of(keys[i], k)`.
+            max_episode_steps: Replaces the task's own time limit.
+            num_threads: Threads to step with; all available cores by default. Results do not depend on it.
+        """
+        if isinstance(task, str) and task not in TASKS:
+            raise UnknownNameError("MuJoCo task", task, TASKS)
+        if not keys:
+            raise ConfigError("A vector environment needs at least one key.")
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise ConfigError(
+                f"max_episode_steps is {max_episode_steps}, but an episode has at least 1 step."
+            )
+        self._task = TASKS[task] if isinstance(task, str) else task
+        model = load_model(self._task)
+        self.num_envs = len(keys)
+        self._keys = list(keys)
+        self._limit = max_episode_steps or self._task.max_episode_steps
+        self._qpos0, self._qvel0 = model.qpos0.copy(), np.zeros(model.nv)
+
+        threads = min(num_threads or _available_cores(), self.num_envs)
+        make = _DataSimulator if self._task.derived else _RolloutSimulator
+        self._simulator: _Simulator = make(model, self._task, self.num_envs, threads)
+        self._episodes = np.zeros(self.num_envs, dtype=np.int64)  # started so far
+        self._elapsed = np.zeros(self.num_envs, dtype=np.int64)  # steps into the present one
+
+        limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
+        self.spec = EnvSpec(
+            task=task if isinstance(task, str) else type(task).__name__,
+            engine=NativeEngine.name,
+            obs_size=self._observe().shape[1],
+            action_size=model.nu,
+            action_low=np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
+            action_high=np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
+            max_episode_steps=self._limit,
+            resumable=True,
+        )
+
+    def reset(self) -> np.ndarray:
+        """Starts a new episode everywhere; returns observations [n, O]."""
+        return self.restart(np.ones(self.num_envs, dtype=bool))
+
+    def step(self, action: np.ndarray) -> Step:
+        """Steps all environments under the actions [n, action_size]."""
+        action = action.astype(np.float64)
+        before = self._simulator.physics
+        self._simulator.step(action)
+        return self._outcome(before, action)
+
+    def restart(self, which: np.ndarray) -> np.ndarray:
+        """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
+        for i in np.flatnonzero(which).tolist():
+            rng = rng_of(self._keys[i], int(self._episodes[i]))
+            self._simulator.reset(i, *self._task.reset(rng, self._qpos0, self._qvel0))
+        self._episodes[which] += 1
+        self._elapsed[which] = 0
+        return self._observe()
+
+    def faults(self) -> dict[int, str]:
+        """Empty: MuJoCo does not raise."""
+        return {}
+
+    def get_state(self) -> State:
+        """Physics, numbers of episodes and elapsed steps: with the keys, all there is."""
+        counters = {"episodes": self._episodes.copy(), "elapsed": self._elapsed.copy()}
+        return {**self._simulator.get_state(), **counters}
+
+    def set_state(self, state: State) -> np.ndarray:
+        """Restores what `get_state` gave; returns the observations at that moment."""
+        # `mujoco.rollout` is told to trust shapes, so they are checked here.
+        for name, value in self.get_state().items():
+            if name not in state or np.shape(state[name]) != value.shape:
+                raise CheckpointError(
+                    f"This is no state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
+                )
+        self._simulator.set_state(state)
+        self._episodes = np.array(state["episodes"], dtype=np.int64)
+        self._elapsed = np.array(state["elapsed"], dtype=np.int64)
+        return self._observe()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._simulator.close()
+
+    def _observe(self) -> np.ndarray:
+        """Observations [n, O] of the present moment."""
+        obs: np.ndarray = self._task.observe(np, self._simulator.physics)
+        return obs.astype(np.float32)
+
+    def _outcome(self, before: Physics, action: np.ndarray) -> Step:
+        """What the step from `before` to the present amounts to; starts anew what ended."""
+        reward, terminated = self._task.reward_and_terminated(np, before, self._simulator.physics, action)
+        next_obs = self._observe()
+        self._elapsed += 1
+        truncated = (self._elapsed >= self._limit) & ~terminated
+        ended = terminated | truncated
+        obs = self.restart(ended) if ended.any() else next_obs.copy()
+        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
+
+
+class NativeEngine:
+    """Makes `MujocoVectorEnv`s."""
+
+    name = "native"
+
+    def supports(self, task: object) -> bool:
+        """Whether MuJoCo is installed, and the task is one of `TASKS` or a `Task`."""
+        known = task in TASKS if isinstance(task, str) else isinstance(task, Task)
+        return known and importlib.util.find_spec("mujoco") is not None
+
+    def make(
+        self, task: object, keys: Sequence[Key], max_episode_steps: int | None, num_threads: int | None
+    ) -> MujocoVectorEnv:
+        """Makes one environment per key."""
+        if not isinstance(task, str | Task):
+            raise ConfigError(f"The native engine runs {', '.join(TASKS)} or a Task, not {task!r}.")
+        return MujocoVectorEnv(task, keys, max_episode_steps, num_threads)
+
+
+def raw_steps_per_second(task: str | Task, n: int, num_threads: int | None, seconds: float) -> float:
+    """Steps per second of the physics alone, under random actions.
+
+    The environments run as they would, with resets, so that the physics is that of real episodes; only the
+    simulator is on the clock, not observations, rewards and resets.
+
+    Args:
+        task: An id of `TASKS`, or a task of your own.
+        n: Number of environments.
+        num_threads: Threads to step with; all available cores by default.
+        seconds: How long to measure.
+    """
+    env = MujocoVectorEnv(task, [(0, i) for i in range(n)], num_threads=num_threads)
+    rng = np.random.default_rng(0)
+    env.reset()
+    steps, spent = 0, 0.0
+    while spent < seconds:
+        action = rng.uniform(-1, 1, (n, env.spec.action_size))
+        before, start = env._simulator.physics, time.perf_counter()
+        env._simulator.step(action)
+        spent += time.perf_counter() - start
+        env._outcome(before, action)
+        steps += n
+    env.close()
+    return steps / spent
+
+
+def _available_cores() -> int:
+    """Cores this process may use, which on a shared machine can be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

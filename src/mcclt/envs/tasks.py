@@ -1,0 +1,331 @@
+"""Gymnasium's MuJoCo tasks as array functions, so that every physics engine runs the same task.
+
+A task says what is observed, what is rewarded, when an episode ends and where it starts. Engines only move
+physics. The functions take whole batches and are written once against the array namespace `xp` (`numpy` or
+`jax.numpy`), so they run unchanged on a CPU in float64 and on a GPU in float32.
+
+The behaviour is that of Gymnasium's defaults, v4 and v5 alike, down to which quantities are stale: with the
+Runge-Kutta integrator `mj_step` leaves the kinematics of its *last stage* in MjData, and tasks that read
+`xpos`, `site_xpos`, `qfrc_constraint` or `cfrc_ext` see those, not the ones of the new `qpos`. Such fields
+are named in `Task.derived`, and an engine must supply them as `mj_step` left them.
+
+A new task is one frozen subclass of `Task`, with the path of its own MJCF file as `xml`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any
+"""A `numpy.ndarray` or a `jax.Array`, as `xp` says."""
+
+
+class Physics(NamedTuple):
+    """What a task may read of n environments at one moment."""
+
+    qpos: Array
+    """[n, nq] generalised positions."""
+    qvel: Array
+    """[n, nv] generalised velocities."""
+    derived: Mapping[str, Array]
+    """The fields of MjData named in `Task.derived`, [n, ...] each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """What a task is, apart from its physics."""
+
+    xml: str
+    """The MJCF file: a path, or the name of one of Gymnasium's own assets."""
+    frame_skip: int
+    """Physics steps per action."""
+    dt: float
+    """Seconds per action: `frame_skip` times the time step of the model."""
+    max_episode_steps: int = 1000
+    """The time limit, in actions."""
+    derived: tuple[str, ...] = ()
+    """The fields of MjData needed beyond `qpos` and `qvel`."""
+
+    @abstractmethod
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """Observations [n, O]."""
+
+    @abstractmethod
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """Rewards [n] and whether the task ended [n] bool, for the actions [n, nu] taken between the two."""
+
+    @abstractmethod
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the start (qpos [nq], qvel [nv]) of one episode around the model's own (qpos0, qvel0)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hopper(Task):
+    """One leg, to hop forwards.
+
+    reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
+    ends the episode, in v5 only if still healthy: z > 0.7, |torso angle| < 0.2, and all of the state but x
+    and z within ±100.
+
+    observation [11] = qpos[1:] (5: z, torso angle, thigh, leg, foot), qvel clipped to ±10 (6).
+    """
+
+    xml: str = "hopper.xml"
+    frame_skip: int = 4
+    dt: float = 0.008
+    version: int = 5
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 11], laid out as above."""
+        return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; ends when unhealthy."""
+        z, angle = after.qpos[:, 1], after.qpos[:, 2]
+        # `~healthy` rather than the opposite comparisons: a state that is not a number is unhealthy.
+        rest = xp.concatenate([after.qpos[:, 2:], after.qvel], axis=-1)
+        healthy = (0.7 < z) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
+        alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
+        return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.005 on all coordinates."""
+        return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walker2d(Task):
+    """Two legs in a plane, to walk forwards.
+
+    reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
+    ends the episode, in v5 only if still healthy: 0.8 < z < 2, |torso angle| < 1. v5 has more foot friction.
+
+    observation [17] = qpos[1:] (8: z, torso angle, six joints), qvel clipped to ±10 (9).
+    """
+
+    xml: str = "walker2d_v5.xml"
+    frame_skip: int = 4
+    dt: float = 0.008
+    version: int = 5
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 17], laid out as above."""
+        return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; ends when unhealthy."""
+        z, angle = after.qpos[:, 1], after.qpos[:, 2]
+        healthy = (0.8 < z) & (z < 2.0) & (abs(angle) < 1.0)
+        alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
+        return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.005 on all coordinates."""
+        return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfCheetah(Task):
+    """Half a cheetah in a plane, to run forwards; never ends but by the time limit. v4 and v5 agree.
+
+    reward = (x' - x) / dt - 0.1 |a|².
+
+    observation [17] = qpos[1:] (8: z, torso angle, six joints), qvel (9).
+    """
+
+    xml: str = "half_cheetah.xml"
+    frame_skip: int = 5
+    dt: float = 0.05
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 17], laid out as above."""
+        return xp.concatenate([physics.qpos[:, 1:], physics.qvel], axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; never ends."""
+        reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 0.1)
+        return reward, xp.zeros(reward.shape, dtype=bool)
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
+        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swimmer(Task):
+    """Three links in a viscous fluid, to swim along x; never ends but by the time limit. v4 and v5 agree.
+
+    reward = (x' - x) / dt - 0.0001 |a|².
+
+    observation [8] = qpos[2:] (3: heading, two joints), qvel (5).
+    """
+
+    xml: str = "swimmer.xml"
+    frame_skip: int = 4
+    dt: float = 0.04
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 8], laid out as above."""
+        return xp.concatenate([physics.qpos[:, 2:], physics.qvel], axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; never ends."""
+        reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 1e-4)
+        return reward, xp.zeros(reward.shape, dtype=bool)
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.1 on all coordinates."""
+        return _uniform(rng, qpos0, 0.1), _uniform(rng, qvel0, 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvertedDoublePendulum(Task):
+    """Two poles on a cart, to be kept upright.
+
+    reward = alive - 0.01 x² - (y - 2)² - 0.001 v₁² - 0.005 v₂², with (x, y) the tip (`site_xpos`, of the last
+    Runge-Kutta stage) and v the angular velocities. The episode ends at y ≤ 1. The 10 of `alive` is paid in
+    v4 even for that step, in v5 not.
+
+    observation [9] (v4: [11]) = cart position (1), sines of the two angles (2), their cosines (2), qvel
+    clipped to ±10 (3), constraint force clipped to ±10 on the cart alone (1) (v4: on all three joints).
+    """
+
+    xml: str = "inverted_double_pendulum.xml"
+    frame_skip: int = 5
+    dt: float = 0.05
+    derived: tuple[str, ...] = ("site_xpos", "qfrc_constraint")
+    version: int = 5
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 9], or [n, 11] in v4, laid out as above."""
+        cart, angles = physics.qpos[:, :1], physics.qpos[:, 1:]
+        force = physics.derived["qfrc_constraint"][:, : 3 if self.version == 4 else 1]
+        rates = xp.concatenate([physics.qvel, force], axis=-1)
+        return xp.concatenate([cart, xp.sin(angles), xp.cos(angles), rates.clip(-10, 10)], axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; ends when the tip is low."""
+        tip, v = after.derived["site_xpos"][:, 0], after.qvel
+        x, y = tip[:, 0], tip[:, 2]
+        terminated = y <= 1
+        alive = 10.0 if self.version == 4 else xp.where(terminated, 0.0, 10.0)
+        distance = 0.01 * x**2 + (y - 2) ** 2
+        speed = 1e-3 * v[:, 1] ** 2 + 5e-3 * v[:, 2] ** 2
+        return alive - distance - speed, terminated
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
+        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ant(Task):
+    """Four legs, to walk along x.
+
+    reward = (x' - x) / dt + healthy - 0.5 |a|² - contact, with x that of the torso (`xpos`, of the last
+    Runge-Kutta stage). Healthy is a finite state with 0.2 ≤ z ≤ 1; its 1 is paid in v4 even for the step that
+    ends the episode, in v5 not. contact = 0.0005 |cfrc_ext clipped to ±1|² in v5, and 0 in v4.
+
+    observation [105] (v4: [27]) = qpos[2:] (13: z, quaternion, eight joints), qvel (14), and in v5 the
+    external forces cfrc_ext on all bodies but the world, clipped to ±1 (13 · 6 = 78).
+    """
+
+    xml: str = "ant.xml"
+    frame_skip: int = 5
+    dt: float = 0.05
+    derived: tuple[str, ...] = ("xpos", "cfrc_ext")
+    version: int = 5
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, 105], or [n, 27] in v4, laid out as above."""
+        parts = [physics.qpos[:, 2:], physics.qvel]
+        if self.version == 5:
+            parts.append(self._contact_forces(physics)[:, 6:])
+        return xp.concatenate(parts, axis=-1)
+
+    def reward_and_terminated(
+        self, xp: Any, before: Physics, after: Physics, action: Array
+    ) -> tuple[Array, Array]:
+        """The reward above; ends when unhealthy."""
+        z, torso = after.qpos[:, 2], 1
+        finite = xp.isfinite(xp.concatenate([after.qpos, after.qvel], axis=-1)).all(axis=-1)
+        healthy = (0.2 <= z) & (z <= 1.0) & finite
+        velocity = (after.derived["xpos"][:, torso, 0] - before.derived["xpos"][:, torso, 0]) / self.dt
+        cost = _control_cost(xp, action, 0.5)
+        if self.version == 4:
+            return velocity + 1.0 - cost, ~healthy
+        contact = 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
+        return velocity + xp.where(healthy, 1.0, 0.0) - (cost + contact), ~healthy
+
+    def reset(
+        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
+        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
+
+    def _contact_forces(self, physics: Physics) -> Array:
+        """Clipped external forces, [n, 6 nbody]; the first six are the world's."""
+        forces = physics.derived["cfrc_ext"]
+        return forces.reshape(forces.shape[0], -1).clip(-1.0, 1.0)
+
+
+def _x_velocity(before: Physics, after: Physics, dt: float) -> Array:
+    """Mean velocity [n] along x of the root joint over the step."""
+    return (after.qpos[:, 0] - before.qpos[:, 0]) / dt
+
+
+def _control_cost(xp: Any, action: Array, weight: float) -> Array:
+    """`weight` |action|², [n]."""
+    return weight * xp.square(action).sum(axis=-1)
+
+
+def _uniform(rng: np.random.Generator, centre: np.ndarray, scale: float) -> np.ndarray:
+    return centre + rng.uniform(-scale, scale, centre.shape)
+
+
+def _normal(rng: np.random.Generator, centre: np.ndarray, scale: float) -> np.ndarray:
+    return centre + scale * rng.standard_normal(centre.shape)
+
+
+TASKS: dict[str, Task] = {
+    "Hopper-v4": Hopper(version=4),
+    "Hopper-v5": Hopper(version=5),
+    "Walker2d-v4": Walker2d(version=4, xml="walker2d.xml"),
+    "Walker2d-v5": Walker2d(version=5),
+    "HalfCheetah-v4": HalfCheetah(),
+    "HalfCheetah-v5": HalfCheetah(),
+    "Swimmer-v4": Swimmer(),
+    "Swimmer-v5": Swimmer(),
+    "InvertedDoublePendulum-v4": InvertedDoublePendulum(version=4),
+    "InvertedDoublePendulum-v5": InvertedDoublePendulum(version=5),
+    "Ant-v4": Ant(version=4, derived=("xpos",)),
+    "Ant-v5": Ant(version=5),
+}
+"""The tasks by Gymnasium's ids."""

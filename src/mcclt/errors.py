@@ -1,0 +1,45 @@
+"""Errors that speak to people: one sentence with what was wrong, what is allowed and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MccltError(Exception):
+    """Base of every error this library raises on purpose. The command line prints it and exits with 2."""
+
+
+class ConfigError(MccltError, ValueError):
+    """A setting that makes no sense, or two that contradict each other."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that is in no table; the message lists what is, and suggests the nearest."""
+
+    def __init__(self, kind: str, name: str, allowed: Iterable[str], hint: str = "") -> None:
+        allowed = list(allowed)
+        near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
+        if not near:  # the same again without regard to case: "hopper-v5" means "Hopper-v5"
+            folded = {a.lower(): a for a in allowed}
+            near = [folded[m] for m in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)]
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        listed = f" Allowed: {', '.join(allowed)}." if len(allowed) <= 20 else ""
+        super().__init__(f"Unknown {kind} {name!r}.{meant}{listed}{' ' + hint if hint else ''}")
+
+
+class MissingExtraError(MccltError, ImportError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional package: install it with  pip install 'mcclt[{extra}]'")
+
+
+class UnsupportedSpaceError(MccltError, TypeError):
+    """An observation or action space that no policy here can handle."""
+
+
+class CheckpointError(MccltError):
+    """A checkpoint that is truncated, damaged, from a newer version, or not ours."""
+
+
+class EnvironmentFault(MccltError, RuntimeError):
+    """An environment raised, or returned a number that is not finite."""

@@ -1,0 +1,225 @@
+"""Algorithm 1 of the paper: one update of one agent. Mapped over the agents of a population.
+
+The collecting half of the algorithm is in `collect.py`; no critic runs there. Everything else, from the
+stored transitions to new parameters, is `Learner.update`, a pure function of explicit state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mcclt import advantages, critics, nets
+from mcclt.config import AgentConfig
+from mcclt.critics import CRITICS, Critic, Prediction, Sample
+from mcclt.envs.api import EnvSpec
+from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.nets import Params, Policy
+from mcclt.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
+from mcclt.randomness import Purpose, stream
+from mcclt.weighting import WEIGHTINGS, Temperature, Weighting
+
+Metrics = dict[str, jax.Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AgentState:
+    """All that one agent is. A population holds these stacked: every leaf has a leading axis of agents."""
+
+    seed: jax.Array
+    """[] uint32: names all of the agent's randomness."""
+    update: jax.Array
+    """[] int32: how many updates it has made."""
+    policy: Params
+    policy_opt: Any
+    critic: Params
+    critic_opt: Any
+    temperature: jax.Array
+    """[] float32: that of the last update, in the paper's units; 0 before the first, or if none was found."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rollout:
+    """What one agent saw: T steps of E environments."""
+
+    obs: jax.Array
+    """[T, E, O]."""
+    action: jax.Array
+    """[T, E, D] as drawn, before clipping to the box; [T, E] for discrete actions."""
+    reward: jax.Array
+    """[T, E]."""
+    terminated: jax.Array
+    """[T, E] the task ended."""
+    truncated: jax.Array
+    """[T, E] the time limit cut the episode."""
+    next_obs: jax.Array
+    """[T, E, O] the true successor, also where the environment was reset."""
+
+
+def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
+    """A class by name, or an error that lists the names."""
+    if name not in table:
+        raise UnknownNameError(kind, name, table)
+    return table[name]
+
+
+class Learner:
+    """Everything that is fixed about how an agent learns: the parts chosen by name, and `update`."""
+
+    def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
+        self.config, self.obs_size = config, spec.obs_size
+        self.critic: Critic = lookup("critic", config.critic, CRITICS)(config)
+        self.weighting_name = config.weighting or self.critic.default_weighting
+        weighting = lookup("weighting", self.weighting_name, WEIGHTINGS)
+        self.weighting: Weighting = weighting(config.w_tar, config.w_min, config.temperature)
+        self.policy: Policy = (
+            nets.Categorical(spec.action_size, config.policy_hidden)
+            if spec.discrete
+            else nets.Gaussian(spec.action_size, config.policy_hidden, config.log_std_init)
+        )
+        self.policy_update: PolicyUpdate = lookup("algo", config.algo, POLICY_UPDATES)(config, self.policy)
+        self._check()
+
+    def _check(self) -> None:
+        name, critic = self.config.critic, self.critic
+        if self.weighting.needs_error and not critic.has_error:
+            raise ConfigError(
+                f"weighting {self.weighting_name!r} needs a critic with an error per state, and {name!r} has none:"
+                " take weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
+            )
+        if critic.members < critic.min_members:
+            raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
+
+    def init(self, seed: jax.Array) -> AgentState:
+        """A new agent."""
+        policy = self.policy.init(stream(seed, Purpose.POLICY_INIT), self.obs_size)
+        critic = self.critic.init(stream(seed, Purpose.CRITIC_INIT), self.obs_size)
+        return AgentState(
+            seed=jnp.asarray(seed, jnp.uint32),
+            update=jnp.zeros((), jnp.int32),
+            policy=policy,
+            policy_opt=self.policy_update.init(policy),
+            critic=critic,
+            critic_opt=critics.optimiser_of(self.config).init(critic),
+            temperature=jnp.zeros((), jnp.float32),
+        )
+
+    def predict(self, state: AgentState, obs: jax.Array) -> Prediction:
+        """The critic's value distribution at obs [B, O]."""
+        return self.critic.predict(state.critic, obs)
+
+    def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
+        """The weights that states with these errors [B] would get, at the temperature of the last update."""
+        return self.weighting.weights(error, Temperature(state.temperature, state.temperature > 0))
+
+    def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+        """Algorithm 1, lines 7 to 18, on a rollout that is already collected (lines 4 to 6)."""
+        config = self.config
+        obs, next_obs = flatten(rollout.obs), flatten(rollout.next_obs)
+
+        # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
+        now, after = self.predict(state, obs), self.predict(state, next_obs)
+
+        # Line 15: the temperature T, and the weights w(s) it gives.
+        temperature = self.weighting.search(now.error)
+        weight = self.weighting.weights(now.error, temperature)
+        next_weight = jnp.where(
+            flatten(rollout.terminated), 1.0, self.weighting.weights(after.error, temperature)
+        )
+
+        # Advantages by GAE on q_avg, and the returns G that the critic learns.
+        advantage, returns = self.advantages_and_returns(rollout, now, after, weight, next_weight)
+
+        # Line 18: the policy, on values predicted by the old critic (as in Spinning Up), before the critic.
+        policy, policy_opt, policy_metrics = self.policy_update.update(
+            state.policy,
+            state.policy_opt,
+            PolicySample(
+                obs=obs,
+                action=flatten(rollout.action),
+                advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
+                weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
+            ),
+        )
+
+        # Lines 16-17: target bars, and the critic's and variance network's losses.
+        critic, critic_opt, value_loss = critics.fit(
+            self.critic,
+            state.critic,
+            state.critic_opt,
+            Sample(
+                obs=obs,
+                returns=returns,
+                advantage=advantage,
+                reward=flatten(rollout.reward),
+                discount=config.gamma * ~flatten(rollout.terminated),
+                bars=now.bars,
+                next_bars=after.bars,
+            ),
+            stream(state.seed, Purpose.MEMBER_SPLIT, state.update),
+        )
+        new_state = AgentState(
+            state.seed, state.update + 1, policy, policy_opt, critic, critic_opt, temperature.value
+        )
+        metrics = policy_metrics | {
+            "train/value_loss": value_loss,
+            "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
+            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, obs))),
+            "value/mean": jnp.mean(now.mean),
+            "value/std": jnp.mean(now.std),
+            "value/normality_error": jnp.mean(now.error),
+            "weight/mean": jnp.mean(weight),
+            "weight/min": jnp.min(weight),
+            "weight/temperature": temperature.value,
+            "weight/search_failed": 1.0 - temperature.found,
+        }
+        return new_state, metrics
+
+    def advantages_and_returns(
+        self, rollout: Rollout, now: Prediction, after: Prediction, weight: jax.Array, next_weight: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Â [B] and the critic's target G [B]."""
+        config, shape = self.config, rollout.reward.shape
+        value, next_value = now.mean.reshape(shape), after.mean.reshape(shape)
+        target = advantages.td_target(rollout.reward, next_value, rollout.terminated, config.gamma)
+        td_error = target - value
+        if config.weight_site == "td_error":  # the authors' code: δ_t · (γ w_{t+1} + w_t)/2
+            td_error *= (config.gamma * next_weight + weight).reshape(shape) / 2
+        ends = (rollout.terminated, rollout.truncated)
+        advantage = advantages.gae(td_error, *ends, config.gamma, config.gae_lambda)
+        match config.value_target:
+            case "lambda":
+                returns = advantage + value
+            case "monte_carlo":
+                returns = advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma)
+            case _:  # "td"
+                returns = target
+        return flatten(advantage), flatten(returns)
+
+
+def flatten(x: jax.Array) -> jax.Array:
+    """[T, E, ...] → [B, ...]."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Maps a function of one agent over stacked agents (leading axis of every argument).
+
+    On a GPU: `vmap`, so that hundreds of small networks fill the device. On a CPU: one compiled program,
+    called agent by agent. There batched matrix products are slower than a loop, and the same program for
+    any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.jit(jax.vmap(function))
+    one = jax.jit(function)
+
+    def mapped(*args: Any) -> Any:
+        size = jax.tree.leaves(args)[0].shape[0]
+        results = [one(*jax.tree.map(lambda x, i=i: x[i], args)) for i in range(size)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+    return mapped

@@ -1,0 +1,355 @@
+"""The loop: collect, learn, evaluate, log, checkpoint; for a whole population at once."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt import checkpoint
+from mcclt.collect import EpisodeStats, Fault, FaultError, collect
+from mcclt.config import RunConfig, to_dict
+from mcclt.envs import make_vec
+from mcclt.envs.api import EnvSpec, Key, VectorEnv
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
+from mcclt.evaluate import run_episodes
+from mcclt.learner import AgentState, Learner, Rollout, map_agents
+from mcclt.nets import Params
+from mcclt.randomness import Purpose, stream
+
+Row = dict[str, Any]
+"""Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""
+
+TRAINING = "training"
+
+
+class Observer(Protocol):
+    """Watches a training: progress bars, run directories, trackers. All methods may do nothing."""
+
+    def on_update(self, trainer: "Trainer", rows: list[Row]) -> None:
+        """After every update, with one row per agent that is still training."""
+        ...
+
+    def on_message(self, text: str) -> None:
+        """Something a person should read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Everything at the moment between two updates, from which a run continues exactly."""
+
+    update: int
+    states: dict[str, AgentState]
+    obs: np.ndarray
+    env_state: dict[str, np.ndarray] | None
+    stats: dict[str, np.ndarray]
+    status: tuple[str, ...]
+
+
+class Trainer:
+    """A population on a task: agents = groups x seeds, group by group."""
+
+    def __init__(self, config: RunConfig, env: object | None = None) -> None:
+        """Makes fresh agents and their environments.
+
+        Args:
+            config: what to train.
+            env: a `gymnasium.Env` class or factory to use in place of the id `config.task`.
+        """
+        self.config, self._source = config, config.task if env is None else env
+        self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
+        self.env = self._make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
+        self.spec: EnvSpec = self.env.spec
+        try:
+            self.learners = {name: Learner(c, self.spec) for name, c in config.groups.items()}
+            for learner in self.learners.values():
+                members = learner.critic.members
+                if config.steps_per_update < members:
+                    raise ConfigError(f"members = {members} is more than steps_per_update allows.")
+        except ConfigError:
+            self.env.close()
+            raise
+        self.policy = next(iter(self.learners.values())).policy
+        seeds = np.asarray(config.seeds, np.uint32)
+        self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
+        self._update = {name: map_agents(learner.update) for name, learner in self.learners.items()}
+        self._noise = map_agents(self._agent_noise)
+        self.states = {name: init(seeds) for name, init in self._init.items()}
+        self.update = 0
+        self.status = [TRAINING] * len(self.agents)
+        self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
+        self.timing: dict[str, float] = {}
+        self._obs: np.ndarray | None = None
+        self._last_fault: dict[int, int] = {}
+        self.boundary: Boundary | None = None
+
+    # --- parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Environment steps each agent has made."""
+        return self.update * self.config.steps_per_update
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are made, or no agent is left."""
+        return self.update >= self.config.updates or all(s != TRAINING for s in self.status)
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self.env.close()
+
+    def _make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
+        keys: list[Key] = [(s, int(purpose), index, e) for _, s in self.agents for e in range(n_envs)]
+        engine = self.config.engine
+        if purpose == Purpose.EVAL_RESET and engine == "gymnasium-async":
+            engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
+        return make_vec(
+            self._source,
+            keys,
+            engine=engine,
+            max_episode_steps=self.config.max_episode_steps,
+            num_threads=self.config.threads,
+        )
+
+    def _agent_noise(self, seed: jax.Array, update: jax.Array) -> jax.Array:
+        key = stream(seed, Purpose.ACTION_NOISE, update)
+        return self.policy.noise(key, (self.config.horizon, self.config.n_envs))
+
+    def policies(self) -> Params:
+        """All agents' policy parameters as NumPy arrays, stacked [A, ...]."""
+        groups = [state.policy for state in self.states.values()]
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(v) for v in x]), *groups)
+
+    # --- one update ----------------------------------------------------------------------------------------
+
+    def advance(self) -> list[Row]:
+        """Collects, learns, and evaluates where it is due; returns the rows to log.
+
+        Raises:
+            EnvironmentFault: with `on_nan = "raise"`; `boundary` then holds the state before this update.
+        """
+        if self._obs is None:
+            self._obs = self.env.reset().reshape(len(self.agents), self.config.n_envs, -1)
+        self.boundary = self._capture()
+        start = time.perf_counter()
+        rollout, faults = self._collect()
+        collected = time.perf_counter()
+        metrics = self._learn(rollout, ok=self._settle(faults))
+        learnt = time.perf_counter()
+        self.update += 1
+        evaluation = self._evaluate_if_due()
+        end = time.perf_counter()
+        self.timing = {"collect": collected - start, "learn": learnt - collected, "evaluate": end - learnt}
+        rows = self._rows(metrics, evaluation)
+        self.boundary = self._capture()
+        return rows
+
+    def _collect(self) -> tuple[Rollout, list[Fault]]:
+        count = len(self.agents)
+        seeds = np.array([seed for _, seed in self.agents], np.uint32)
+        noise = np.asarray(self._noise(seeds, np.full(count, self.update, np.int32)))
+        assert self._obs is not None
+        raise_faults = self.config.on_nan == "raise"
+        try:
+            rollout, self._obs, faults = collect(
+                self.env, self.policy, self.policies(), self._obs, noise, self.stats, raise_faults
+            )
+        except FaultError as error:
+            raise EnvironmentFault(self._describe(error.fault)) from None
+        return rollout, faults
+
+    def _describe(self, fault: Fault) -> str:
+        group, seed = self.agents[fault.agent]
+        step = self.step + fault.step * self.config.n_envs
+        return (
+            f"Environment {fault.env} of seed {seed} (group {group!r}) {fault.what} at step {step:,}. Mend the"
+            " environment and resume, or train with --on-nan restart or --on-nan stop."
+        )
+
+    def _settle(self, faults: list[Fault]) -> np.ndarray:
+        """Which agents may learn from this rollout [A]; stops those that fail, or fail twice running."""
+        ok = np.array([status == TRAINING for status in self.status])
+        for fault in faults:
+            if not ok[fault.agent]:
+                continue
+            ok[fault.agent] = False
+            again = self._last_fault.get(fault.agent) == self.update - 1
+            if self.config.on_nan == "stop" or again:
+                self.status[fault.agent] = f"stopped: {self._describe(fault)}"
+            self._last_fault[fault.agent] = self.update
+        return ok
+
+    def _learn(self, rollout: Rollout, ok: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """Updates every group; agents that are not `ok` keep what they knew."""
+        metrics = {}
+        size = len(self.config.seeds)
+        for g, name in enumerate(self.learners):
+            members = slice(g * size, (g + 1) * size)
+            part = jax.tree.map(lambda x, m=members: x[m], rollout)
+            new, values = self._update[name](self.states[name], part)
+            if not ok[members].all():
+                kept = jax.tree.map(
+                    lambda old, x, m=ok[members]: jnp.where(m.reshape(-1, *[1] * (x.ndim - 1)), x, old),
+                    self.states[name],
+                    new,
+                )
+                new = dataclasses.replace(kept, update=new.update)
+            self.states[name] = new
+            metrics[name] = {k: np.asarray(v) for k, v in values.items()}
+        return metrics
+
+    def _evaluate_if_due(self) -> np.ndarray | None:
+        config = self.config
+        if not config.eval_freq or not crossed(self.step, config.steps_per_update, config.eval_freq):
+            return None
+        return self.evaluate(config.eval_episodes, self.update)[0]
+
+    def evaluate(self, episodes: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Deterministic episodes of every agent on environments of their own.
+
+        Args:
+            episodes: per agent.
+            index: names the reset noise, so that the same evaluation repeats.
+
+        Returns:
+            Returns and lengths, each [A, episodes].
+        """
+        env = self._make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
+        params = self.policies()
+        try:
+            return run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
+        finally:
+            env.close()
+
+    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None) -> list[Row]:
+        rows = []
+        per_second = self.config.steps_per_update * len(self.agents) / sum(self.timing.values())
+        for a, (group, seed) in enumerate(self.agents):
+            if self.status[a] != TRAINING:
+                continue
+            row: Row = {"group": group, "seed": seed, "update": self.update, "step": self.step}
+            if self.stats.returns[a]:
+                row["rollout/ep_rew_mean"] = float(np.mean(self.stats.returns[a]))
+                row["rollout/ep_len_mean"] = float(np.mean(self.stats.lengths[a]))
+            if evaluation is not None:
+                row["eval/mean_reward"] = float(evaluation[a].mean())
+                row["eval/std_reward"] = float(evaluation[a].std())
+            index = a % len(self.config.seeds)
+            row |= {name: float(values[index]) for name, values in metrics[group].items()}
+            row |= {"time/fps": per_second} | {f"time/{k}": v for k, v in self.timing.items()}
+            rows.append(row)
+        return rows
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+
+    def _capture(self) -> Boundary:
+        assert self._obs is not None
+        return Boundary(
+            update=self.update,
+            states=dict(self.states),
+            obs=self._obs.copy(),
+            env_state=self.env.get_state() if self.spec.resumable else None,
+            stats=self.stats.to_arrays(),
+            status=tuple(self.status),
+        )
+
+    def to_checkpoint(self) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+        """The last boundary as arrays and metadata for `checkpoint.save`."""
+        if self.boundary is None:  # nothing collected yet: there is no environment state worth keeping
+            boundary = Boundary(self.update, self.states, np.zeros(0), None, {}, tuple(self.status))
+        else:
+            boundary = self.boundary
+        arrays: checkpoint.Arrays = {}
+        for name, state in boundary.states.items():
+            arrays |= checkpoint.flatten(f"agents/{name}", state)
+        if boundary.env_state is not None:
+            arrays |= {f"env/{k}": v for k, v in boundary.env_state.items()} | {"obs": boundary.obs}
+        arrays |= {f"stats/{k}": v for k, v in boundary.stats.items()}
+        meta = {
+            "config": to_dict(self.config),
+            "spec": spec_to_dict(self.spec),
+            "update": boundary.update,
+            "status": list(boundary.status),
+        }
+        return arrays, meta
+
+    def restore(self, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object) -> bool:
+        """Continues from a checkpoint of the same configuration.
+
+        Returns:
+            Whether the environments continue exactly; otherwise they start new episodes.
+        """
+        if spec_to_dict(self.spec) != meta["spec"]:
+            raise CheckpointError(
+                f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
+            )
+        for name, state in self.states.items():
+            fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
+            self.states[name] = jax.tree.map(jnp.asarray, fresh)
+        self.update, self.status = int(meta["update"]), list(meta["status"])
+        env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
+        stats = {k.removeprefix("stats/"): v for k, v in arrays.items() if k.startswith("stats/")}
+        if stats:
+            self.stats = EpisodeStats.from_arrays(stats)
+        if env_state and self.spec.resumable:
+            self.env.set_state(env_state)
+            self._obs = arrays["obs"].copy()
+            self.boundary = self._capture()
+            return True
+        for a in range(len(self.agents)):
+            self.stats.forget_running(a)
+        if self.update:  # other episodes than those the run began with
+            self.env.close()
+            self.env = self._make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
+        return self.update == 0
+
+
+def crossed(step: int, stride: int, period: int) -> bool:
+    """Whether the last `stride` steps passed a multiple of `period`."""
+    return step // period > (step - stride) // period
+
+
+def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:
+    """A spec as plain data."""
+    data = dataclasses.asdict(spec)
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in data.items()}
+
+
+def spec_from_dict(data: dict[str, Any]) -> EnvSpec:
+    """Reads what `spec_to_dict` wrote."""
+    bounds = {
+        k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")
+    }
+    return EnvSpec(**(data | bounds))
+
+
+def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | None = None) -> None:
+    """Trains to the end, telling observers, saving where it is due.
+
+    Whatever interrupts it (Ctrl-C, a broken environment), `save` is called before the error goes on, with
+    the state at the last boundary between updates.
+    """
+    config = trainer.config
+    try:
+        while not trainer.finished:
+            before = list(trainer.status)
+            rows = trainer.advance()
+            for was, now in zip(before, trainer.status, strict=True):
+                if was != now:
+                    for observer in observers:
+                        observer.on_message(now)
+            for observer in observers:
+                observer.on_update(trainer, rows)
+            due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
+            if save is not None and (due or trainer.finished):
+                save()
+    except (KeyboardInterrupt, EnvironmentFault):
+        if save is not None:
+            save()
+        raise
