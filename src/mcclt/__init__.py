@@ -5,9 +5,13 @@ The heavy parts are imported when first used, so that `import mcclt` and `mcclt 
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# JAX would otherwise take three quarters of a GPU's memory at once, also where several programs share it.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if TYPE_CHECKING:
     from mcclt.agent import PPO, TRPO, ValueDistribution, evaluate_policy, load

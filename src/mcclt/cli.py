@@ -115,7 +115,8 @@ class Train:
     run: Annotated[RunFlags, tyro.conf.arg(name="")]
     agent: Annotated[AgentFlags, tyro.conf.arg(name="")]
     variants: Comma = ()
-    """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore."""
+    """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
+    --algo, or with its own as in trpo-mcclt."""
     preset: str | None = None
     """paper: the authors' best configuration for this task."""
     config: Path | None = None
@@ -267,11 +268,13 @@ def _own(config: Any, cls: type) -> dict[str, Any]:
 
 
 def _variant(name: str) -> dict[str, Any]:
-    """A paper's variant, optionally with its algorithm: mcclt, trpo:mcclt."""
-    algo, _, variant = name.rpartition(":")
+    """A variant of the paper, alone or behind an algorithm's name: mcclt, trpo-mcclt."""
+    if name in VARIANTS:
+        return dict(VARIANTS[name])
+    algo, _, variant = name.partition("-")
     if variant not in VARIANTS:
-        raise UnknownNameError("variant", variant, VARIANTS)
-    return VARIANTS[variant] | ({"algo": algo} if algo else {})
+        raise UnknownNameError("variant", name, VARIANTS, "Put an algorithm before it to fix that: trpo-mcclt.")
+    return VARIANTS[variant] | {"algo": algo}
 
 
 def _label(agent: AgentConfig) -> str:

@@ -209,12 +209,18 @@ def flatten(x: jax.Array) -> jax.Array:
 def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
     """Maps a function of one agent over stacked agents (leading axis of every argument).
 
-    On a GPU: `vmap`, so that hundreds of small networks fill the device. On a CPU: one compiled program,
-    called agent by agent. There batched matrix products are slower than a loop, and the same program for
-    any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
+    On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 (conjugate
+    gradients and the KL constraint suffer from TF32, and the networks are small). On a CPU: one compiled
+    program, called agent by agent. There batched matrix products are slower than a loop, and the same
+    program for any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
     """
     if jax.default_backend() != "cpu":
-        return jax.jit(jax.vmap(function))
+
+        def precise(*args: Any) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return jax.vmap(function)(*args)
+
+        return jax.jit(precise)
     one = jax.jit(function)
 
     def mapped(*args: Any) -> Any:

@@ -201,8 +201,8 @@ class Trainer:
                 )
                 new = dataclasses.replace(kept, update=new.update)
             self.states[name] = new
-            metrics[name] = {k: np.asarray(v) for k, v in values.items()}
-        return metrics
+            metrics[name] = values
+        return jax.tree.map(np.asarray, metrics)  # waits here, when every group is under way
 
     def _evaluate_if_due(self) -> np.ndarray | None:
         config = self.config

@@ -1,0 +1,5 @@
+"""`python -m mcclt`."""
+
+from mcclt.cli import main
+
+main()

@@ -1,0 +1,401 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcclt import config
+from mcclt.config import AgentConfig, RunConfig, from_dict, override, paper_preset, parse_seeds, parse_steps, to_dict
+from mcclt.errors import ConfigError, UnknownNameError
+
+# --- steps and seeds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, steps",
+    [
+        ("1", 1),
+        ("200000", 200_000),
+        ("200_000", 200_000),
+        ("200k", 200_000),
+        ("200K", 200_000),
+        ("1M", 1_000_000),
+        ("1m", 1_000_000),
+        ("1.5M", 1_500_000),
+        ("1e6", 1_000_000),
+        (" 5k ", 5_000),
+        ("0.5k", 500),
+        ("1.001k", 1_001),
+        ("2.007k", 2_007),
+        (7, 7),
+    ],
+)
+def test_parse_steps(text: str | int, steps: int) -> None:
+    assert parse_steps(text) == steps
+    assert type(parse_steps(text)) is int
+
+
+def test_parse_steps_has_no_rounding_errors() -> None:
+    for i in range(1, 5000, 7):
+        assert parse_steps(f"{i / 1000:.3f}k") == i
+        assert parse_steps(f"{i / 1000:.3f}M") == 1000 * i
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "-5", "1.5", "0.0001k", "k", "1G", "1 M", "1..2", "nan", "inf", "1e400", "1M1", "²", "0x10"]
+)
+def test_parse_steps_refuses(text: str) -> None:
+    with pytest.raises(ConfigError, match="steps"):
+        parse_steps(text)
+
+
+@pytest.mark.parametrize(
+    "text, seeds",
+    [
+        ("3", (3,)),
+        ("0,1,2", (0, 1, 2)),
+        ("0..7", tuple(range(8))),
+        ("5..5", (5,)),
+        ("0..1, 7", (0, 1, 7)),
+        (4, (4,)),
+        ([1, 2], (1, 2)),
+        ((3, 1), (3, 1)),
+    ],
+)
+def test_parse_seeds(text: Any, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "3..1", "0...7", "1,,2", "..3", "1-3", "1..", "1e3"])
+def test_parse_seeds_refuses(text: str) -> None:
+    with pytest.raises(ConfigError, match="seeds"):
+        parse_seeds(text)
+
+
+def test_a_range_of_too_many_seeds_is_refused_before_it_is_made() -> None:
+    with pytest.raises(ConfigError, match="seeds"):
+        parse_seeds("0..99999999999999")
+
+
+@pytest.mark.parametrize("seeds", [[0.5], ["a"], [None]])
+def test_seeds_that_are_not_whole_numbers(seeds: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="seeds"):
+        RunConfig("Hopper-v5", seeds=parse_seeds(seeds))
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *[
+            (name, value)
+            for name in (
+                "kappa learning_rate policy_iterations critic_learning_rate critic_iterations target_kl clip_range "
+                "cg_max_steps line_search_max_iter variance_floor"
+            ).split()
+            for value in (0, -1)
+        ],
+        *[(name, value) for name in ("gamma", "gae_lambda") for value in (-0.01, 1.01, NAN)],
+        *[(name, value) for name in ("policy_hidden", "critic_hidden") for value in ((), (0,), (8, -1))],
+        *[(name, NAN) for name in ("kappa", "learning_rate", "critic_learning_rate", "target_kl", "cg_damping")],
+        ("n_quantiles", 1),
+        ("members", 0),
+        ("cg_damping", -0.1),
+        ("line_search_shrinking_factor", 0.0),
+        ("line_search_shrinking_factor", 1.0),
+        ("w_min", -0.1),
+        ("w_min", 1.0),
+        ("w_tar", 0.6),
+        ("w_tar", 0.5),
+        ("w_tar", 1.0),
+        ("w_tar", 1.1),
+        ("w_tar", NAN),
+        ("log_std_init", NAN),
+        ("crossing_error", NAN),
+    ],
+)
+def test_agent_refuses(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = .* is not allowed: it must be .*\\.$"):
+        AgentConfig(**{name: value})
+
+
+def test_exploration_needs_a_target_above_a_half() -> None:
+    with pytest.raises(ConfigError, match=r"w_tar = 0\.45 .* more than 0\.5"):
+        AgentConfig(weighting="exploration", w_tar=0.45, w_min=0.3)
+    assert AgentConfig(weighting="accuracy", w_tar=0.45, w_min=0.3).w_tar == 0.45
+
+
+LITERALS = "value_target weight_site kl_direction guide variance_head trunk qr_target temperature".split()
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_agent_refuses_unknown_choices(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"Unknown {name} 'nonsense'.*Allowed: "):
+        AgentConfig(**{name: "nonsense"})
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *[(name, value) for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split() for value in (0, -4)],
+        ("eval_freq", -1),
+        ("final_episodes", -1),
+        ("max_episode_steps", 0),
+        ("threads", 0),
+        ("seeds", ()),
+        ("seeds", (1, 1)),
+        ("seeds", (-1,)),
+        ("seeds", (2**32,)),
+        ("groups", {}),
+    ],
+)
+def test_run_refuses(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = .* is not allowed: it must be .*\\.$"):
+        RunConfig("Hopper-v5", **{name: value})
+
+
+def test_run_refuses_an_unknown_choice_with_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'restart'"):
+        RunConfig("Hopper-v5", on_nan="restrat")  # type: ignore[arg-type]
+
+
+def test_steps_per_update_must_divide() -> None:
+    with pytest.raises(ConfigError, match=r"steps_per_update = 10 .* multiple of n_envs \(4\)"):
+        RunConfig("Hopper-v5", n_envs=4, steps_per_update=10)
+
+
+@pytest.mark.parametrize("settings", [{"policy_hidden": (8,)}, {"log_std_init": 0.0}])
+def test_groups_share_one_policy_shape(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="one policy"):
+        RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(**settings)})
+
+
+def test_extremes_that_are_allowed() -> None:
+    AgentConfig(gamma=0, gae_lambda=1, w_min=0, w_tar=0.01, members=1, n_quantiles=2, cg_damping=0)
+    RunConfig("Hopper-v5", seeds=(0, 2**32 - 1), eval_freq=0, final_episodes=0, steps=1)
+
+
+def test_horizon_and_updates() -> None:
+    run = RunConfig("Hopper-v5", n_envs=16, steps_per_update=4000, steps=1_000_000)
+    assert (run.horizon, run.updates) == (250, 250)
+    assert dataclasses.replace(run, steps=4001).updates == 2
+    assert dataclasses.replace(run, steps=1).updates == 1
+
+
+# --- the paper ---------------------------------------------------------------------------------------------
+
+TABLE = """
+Hopper                 128 .90 .6   128 .85 .4   128 .85 .4   128 .90 .6
+BipedalWalker          128 .90 .6    64 .90 .6   128 .85 .5    64 .90 .5
+HalfCheetah            128 .90 .6   128 .90 .4    64 .85 .4   128 .85 .4
+Ant                     64 .85 .5    64 .90 .5    64 .85 .4    64 .90 .5
+Swimmer                128 .90 .5    64 .90 .5   128 .90 .4    64 .90 .6
+Walker2d               128 .90 .6   128 .90 .6    64 .90 .6    64 .85 .5
+InvertedDoublePendulum 128 .90 .6    64 .90 .6   128 .90 .5   128 .90 .6
+LunarLanderContinuous  128 .85 .5   128 .90 .4   128 .90 .6   128 .85 .5
+"""
+"""method.md §4: width, w_tar, w_min of MC-CLT PPO, MC-CLT TRPO, ensemble PPO, ensemble TRPO."""
+COLUMNS = [("ppo", "normal"), ("trpo", "normal"), ("ppo", "ensemble"), ("trpo", "ensemble")]
+CELLS = [
+    (line.split()[0], *column, *line.split()[1 + 3 * c : 4 + 3 * c])
+    for line in TABLE.strip().splitlines()
+    for c, column in enumerate(COLUMNS)
+]
+
+
+@pytest.mark.parametrize("task, algo, critic, width, w_tar, w_min", CELLS)
+def test_paper_preset(task: str, algo: str, critic: str, width: str, w_tar: str, w_min: str) -> None:
+    expected = {"critic_hidden": (int(width), int(width)), "w_tar": float(w_tar), "w_min": float(w_min)}
+    assert paper_preset(f"{task}-v4", algo, critic) == expected
+    assert override(AgentConfig(algo=algo, critic=critic), expected).w_tar == float(w_tar)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+@pytest.mark.parametrize("critic", ["plain", "quantile"])
+def test_the_baselines_take_the_column_of_mcclt(algo: str, critic: str) -> None:
+    assert paper_preset("Swimmer-v5", algo, critic) == paper_preset("Swimmer-v5", algo, "normal")
+
+
+def test_no_paper_preset_for_other_tasks() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'Walker2d'.*preset paper"):
+        paper_preset("Walker3d-v5", "ppo", "normal")
+
+
+def test_the_paper_variants() -> None:
+    pairs = {name: (v["critic"], v["weighting"]) for name, v in config.VARIANTS.items()}
+    assert pairs == {
+        "plain": ("plain", "uniform"),
+        "qr": ("quantile", "uniform"),
+        "mcclt-nw": ("normal", "uniform"),
+        "ensemble": ("ensemble", "accuracy"),
+        "mcclt": ("normal", "accuracy"),
+        "explore": ("normal", "exploration"),
+    }
+
+
+def test_defaults_are_the_method() -> None:
+    """method.md §2 to §4 and the ledger of §7."""
+    a, r = AgentConfig(), RunConfig("Hopper-v4")
+    assert (a.gamma, a.gae_lambda, a.learning_rate, a.critic_learning_rate) == (0.99, 0.97, 3e-4, 1e-3)
+    assert (a.policy_iterations, a.critic_iterations, a.target_kl, a.clip_range) == (80, 80, 0.01, 0.2)
+    assert (a.policy_hidden, a.log_std_init, a.n_quantiles, a.kappa) == ((64, 32), -0.5, 8, 1.0)
+    assert (a.cg_max_steps, a.cg_damping, a.line_search_shrinking_factor, a.line_search_max_iter) == (10, 0.1, 0.8, 10)
+    assert (a.weight_site, a.variance_head, a.guide, a.qr_target) == ("objective", "variance", "quantile", "shifted")
+    assert (a.temperature, a.value_target, a.kl_direction, a.trunk) == ("log", "lambda", "old_new", "separate")
+    assert (r.steps_per_update, r.steps, r.updates, r.max_episode_steps) == (4000, 1_000_000, 250, None)
+    assert (r.eval_episodes, r.final_episodes) == (10, 100)
+
+
+# --- override, coerce, files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cls, name, meant",
+    [(AgentConfig, "gama", "gamma"), (AgentConfig, "critic_hiden", "critic_hidden"), (RunConfig, "n_env", "n_envs")],
+)
+def test_a_misspelt_setting_gets_a_suggestion(cls: type, name: str, meant: str) -> None:
+    base = cls() if cls is AgentConfig else cls("Hopper-v5")
+    with pytest.raises(ConfigError, match=f"Unknown setting '{name}'. Did you mean '{meant}'"):
+        override(base, {name: 1})
+
+
+def test_override_replaces_and_leaves_the_rest() -> None:
+    base = AgentConfig()
+    new = override(base, {"gamma": 1, "critic_hidden": [8, 9], "members": None, "crossing_error": 100000})
+    assert new == dataclasses.replace(base, gamma=1.0, critic_hidden=(8, 9), crossing_error=1e5)
+    assert type(new.gamma) is float and type(new.crossing_error) is float and base.gamma == 0.99
+    assert override(RunConfig("Hopper-v5"), {"steps": "2k", "seeds": "0..2"}).seeds == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "cls, name, value",
+    [
+        (AgentConfig, "gamma", "0.9"),
+        (AgentConfig, "gamma", True),
+        (AgentConfig, "gamma", None),
+        (AgentConfig, "critic", 3),
+        (AgentConfig, "critic", None),
+        (AgentConfig, "n_quantiles", 8.0),
+        (AgentConfig, "n_quantiles", True),
+        (AgentConfig, "critic_hidden", 64),
+        (AgentConfig, "critic_hidden", "64,64"),
+        (AgentConfig, "critic_hidden", [64.0]),
+        (AgentConfig, "members", "5"),
+        (AgentConfig, "guide", 1),
+        (RunConfig, "n_envs", "4"),
+        (RunConfig, "steps", 1.5),
+        (RunConfig, "steps", None),
+        (RunConfig, "steps", True),
+        (RunConfig, "steps", [1]),
+        (RunConfig, "seeds", None),
+        (RunConfig, "seeds", [0.5]),
+        (RunConfig, "seeds", ["1"]),
+        (RunConfig, "seeds", True),
+        (RunConfig, "threads", 1.0),
+        (RunConfig, "task", 1),
+    ],
+)
+def test_coerce_refuses_wrong_types(cls: type, name: str, value: Any) -> None:
+    base = cls() if cls is AgentConfig else cls("Hopper-v5")
+    with pytest.raises(ConfigError, match=name):
+        override(base, {name: value})
+
+
+def test_coerce_refuses_unknown_choices_with_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'symmetric'"):
+        override(AgentConfig(), {"guide": "simmetric"})
+
+
+def test_round_trip_through_json() -> None:
+    run = RunConfig(
+        "Hopper-v5",
+        seeds=(3, 1),
+        steps=5_000,
+        groups={
+            "a": AgentConfig(critic="plain", members=None, crossing_error=1e5),
+            "trpo:b": AgentConfig(algo="trpo", weighting="exploration", critic_hidden=(8, 9), members=3),
+        },
+        n_envs=4,
+        steps_per_update=8,
+        threads=None,
+        max_episode_steps=77,
+        on_nan="restart",
+    )
+    again = from_dict(json.loads(json.dumps(to_dict(run))))
+    assert again == run
+    assert type(again.seeds) is tuple and type(again.groups["trpo:b"].critic_hidden) is tuple
+
+
+def test_round_trip_of_numbers_is_exact() -> None:
+    run = RunConfig("x", groups={"a": AgentConfig(gamma=0.1 + 0.2, learning_rate=1 / 3)})
+    assert from_dict(json.loads(json.dumps(to_dict(run)))).groups == run.groups
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"task": "a"}, {"task": 3, "groups": {}}, {"task": "a", "groups": {"b": 1}}, {"task": "a", "groups": []}]
+)
+def test_from_dict_refuses(data: Any) -> None:
+    with pytest.raises(ConfigError):
+        from_dict(data)
+
+
+def test_from_dict_refuses_unknown_settings() -> None:
+    data = to_dict(RunConfig("Hopper-v5"))
+    with pytest.raises(ConfigError, match="Unknown setting 'colour'"):
+        from_dict(data | {"colour": "red"})
+
+
+def test_read_file(tmp_path: Path) -> None:
+    toml = tmp_path / "a.toml"
+    toml.write_text('task = "Hopper-v5"\nsteps = "2k"\ncritic_hidden = [8]\n[groups.x]\ngamma = 0.5\n')
+    assert config.read_file(toml) == {
+        "task": "Hopper-v5",
+        "steps": "2k",
+        "critic_hidden": [8],
+        "groups": {"x": {"gamma": 0.5}},
+    }
+    stored = tmp_path / "a.json"
+    stored.write_text('{"gamma": 0.5}')
+    assert config.read_file(stored) == {"gamma": 0.5}
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.toml", b"gamma = "),
+        ("a.toml", b"gamma = 1\ngamma = 2"),
+        ("a.toml", b"\xff\xfe"),
+        ("a.json", b"{"),
+        ("a.json", b"[1]"),
+        ("a.json", b"3"),
+        ("a.json", b""),
+        ("a.json", b"[" * 100_000),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=name):
+        config.read_file(path)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot read the configuration .*none.toml: No such file"):
+        config.read_file(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="Cannot read"):
+        config.read_file(tmp_path)
+
+
+def test_every_setting_has_one_sentence() -> None:
+    """The help of the command line is made from the docstrings below each field."""
+    source = Path(config.__file__).read_text()
+    for cls in (AgentConfig, RunConfig):
+        body = source.split(f"class {cls.__name__}:")[1].split("def __post_init__")[0]
+        for name in config.fields_of(cls):
+            after = body.split(f"\n    {name}:")[1].split("\n")[1].strip()
+            assert after.startswith('"""') and after.endswith('."""'), name

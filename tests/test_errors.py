@@ -1,0 +1,40 @@
+import pytest
+
+from mcclt import errors
+
+
+@pytest.mark.parametrize(
+    "name, meant", [("Hoper-v5", "Hopper-v5"), ("hopper-v5", "Hopper-v5"), ("HOPPER-V5", "Hopper-v5"), ("Ant5", "Ant-v5")]
+)
+def test_suggests_the_nearest_name(name: str, meant: str) -> None:
+    error = errors.UnknownNameError("task", name, ["Hopper-v5", "Ant-v5"])
+    assert str(error) == f"Unknown task '{name}'. Did you mean '{meant}'? Allowed: Hopper-v5, Ant-v5."
+
+
+def test_no_suggestion_for_something_else_and_a_hint() -> None:
+    error = errors.UnknownNameError("task", "qqqq", ["Hopper-v5"], "Look it up.")
+    assert str(error) == "Unknown task 'qqqq'. Allowed: Hopper-v5. Look it up."
+
+
+def test_long_tables_are_not_listed() -> None:
+    text = str(errors.UnknownNameError("task", "name-3x", [f"name-{i}" for i in range(50)]))
+    assert "Did you mean 'name-3'" in text and "Allowed" not in text
+
+
+def test_missing_extra_names_the_extra() -> None:
+    assert str(errors.MissingExtraError("Logging", "wandb")).endswith("pip install 'mcclt[wandb]'")
+
+
+@pytest.mark.parametrize(
+    "cls, also",
+    [
+        (errors.ConfigError, ValueError),
+        (errors.UnknownNameError, ValueError),
+        (errors.MissingExtraError, ImportError),
+        (errors.UnsupportedSpaceError, TypeError),
+        (errors.EnvironmentFault, RuntimeError),
+        (errors.CheckpointError, Exception),
+    ],
+)
+def test_every_error_is_ours_and_of_the_usual_kind(cls: type, also: type) -> None:
+    assert issubclass(cls, errors.MccltError) and issubclass(cls, also)
