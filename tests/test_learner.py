@@ -189,7 +189,7 @@ def test_discrete_actions(algo):
 
 
 def test_failed_search_is_reported():
-    # Bars that do not depend on the state and stand exactly for a normal... all errors 0: no temperature exists.
+    # A critic of zeros has bars of zeros, so all errors are 0 and no temperature exists.
     learner = learner_of()
     state = learner.init(jnp.uint32(0))
     with jax.disable_jit():

@@ -8,16 +8,12 @@ import jax
 import jax.numpy as jnp
 
 
-def td_target(
-    reward: jax.Array, next_value: jax.Array, terminated: jax.Array, gamma: float
-) -> jax.Array:
+def td_target(reward: jax.Array, next_value: jax.Array, terminated: jax.Array, gamma: float) -> jax.Array:
     """r_t + γ V(s_{t+1}), with V = 0 after termination."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
 
 
-def gae(
-    td_error: jax.Array, terminated: jax.Array, truncated: jax.Array, gamma: float, gae_lambda: float
-) -> jax.Array:
+def gae(td_error: jax.Array, terminated: jax.Array, truncated: jax.Array, gamma: float, gae_lambda: float) -> jax.Array:
     """Â_t = δ_t + γλ Â_{t+1}, the sum stopping where the episode ends or is cut.
 
     Args:

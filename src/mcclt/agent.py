@@ -1,12 +1,12 @@
 """The user's view: `PPO` and `TRPO`, with Stable-Baselines3's names where it has one.
 
-    from mcclt import PPO
-    model = PPO("Hopper-v5", critic="normal", weighting="accuracy", seed=0)
-    model.learn(1_000_000, progress_bar=True)
-    action, _ = model.predict(obs, deterministic=True)
-    dist = model.value_distribution(obs)
-    model.save("hopper")
-    model = PPO.load("hopper")
+from mcclt import PPO
+model = PPO("Hopper-v5", critic="normal", weighting="accuracy", seed=0)
+model.learn(1_000_000, progress_bar=True)
+action, _ = model.predict(obs, deterministic=True)
+dist = model.value_distribution(obs)
+model.save("hopper")
+model = PPO.load("hopper")
 """
 
 import contextlib
@@ -122,9 +122,7 @@ class Model:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    def learn(
-        self, total_timesteps: int, *, progress_bar: bool = False, log_dir: str | Path | None = None
-    ) -> Self:
+    def learn(self, total_timesteps: int, *, progress_bar: bool = False, log_dir: str | Path | None = None) -> Self:
         """Trains every agent for `total_timesteps` more steps (rounded up to whole updates).
 
         Args:
@@ -286,9 +284,7 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
     return *checkpoint.load(source), source
 
 
-def only_group(
-    arrays: checkpoint.Arrays, meta: dict[str, Any], name: str
-) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tuple[checkpoint.Arrays, dict[str, Any]]:
     """One group of a checkpoint; of several, the environments' state (which is everybody's) is left behind."""
     groups = list(meta["config"]["groups"])
     if len(groups) == 1:

@@ -214,7 +214,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def parse(args: list[str]) -> Any:
     """The command with its flags (before preset and file are applied)."""
-    return tyro.cli(Command, prog="mcclt", description=__doc_short__, args=args)  # type: ignore[call-overload]
+    return tyro.cli(Command, prog="mcclt", description=__doc_short__, args=args)
 
 
 __doc_short__ = "Distributional, uncertainty-aware PPO and TRPO for continuous control."
@@ -234,7 +234,7 @@ def resolve(args: list[str]) -> tuple[RunConfig, Train]:
     file = read_file(command.config) if command.config else {}
     file_groups = file.pop("groups", {})
     if not isinstance(file_groups, dict) or not all(isinstance(g, dict) for g in file_groups.values()):
-        raise ConfigError("groups must be a table of tables, such as [groups.plain] critic = \"plain\".")
+        raise ConfigError('groups must be a table of tables, such as [groups.plain] critic = "plain".')
     run_file = {k: v for k, v in file.items() if k in fields_of(RunConfig)}
     agent_file = {k: v for k, v in file.items() if k not in run_file}
     command = _with_defaults(args, run_file, agent_file)
@@ -314,9 +314,7 @@ def train(command: Train, args: list[str]) -> None:
     """`mcclt train`."""
     from rich.console import Console
 
-    config, command = (
-        (resume_config(args, command), command) if command.resume is not None else resolve(args)
-    )
+    config, command = (resume_config(args, command), command) if command.resume is not None else resolve(args)
     console = Console(quiet=False, highlight=False)
     from mcclt import runs
     from mcclt.train import Trainer
@@ -426,9 +424,7 @@ def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any
     for group in dict.fromkeys(g for g, _ in agents):
         means = np.array([returns[i].mean() for i, (g, _) in enumerate(agents) if g == group])
         error = f"{means.std(ddof=1) / np.sqrt(len(means)):.1f}" if len(means) > 1 else "–"
-        table.add_row(
-            group, str(len(means)), f"{means.mean():.1f}", error, f"{means.min():.1f}", f"{means.max():.1f}"
-        )
+        table.add_row(group, str(len(means)), f"{means.mean():.1f}", error, f"{means.min():.1f}", f"{means.max():.1f}")
     console.print(table)
 
 

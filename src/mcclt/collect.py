@@ -163,7 +163,12 @@ def collect(
         for buffer in (obs_buffer, next_buffer, reward_buffer):
             buffer[agent] = 0
     rollout = Rollout(
-        obs_buffer, action_buffer, reward_buffer, terminated_buffer, truncated_buffer, next_buffer  # type: ignore[arg-type]
+        obs_buffer,
+        action_buffer,
+        reward_buffer,
+        terminated_buffer,
+        truncated_buffer,
+        next_buffer,
     )
     return rollout, obs, list(faults.values())
 
@@ -176,9 +181,7 @@ class FaultError(EnvironmentFault):
         self.fault = fault
 
 
-def _find_faults(
-    env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int
-) -> list[Fault]:
+def _find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
     """The first fault of each agent at this step; empty if a sum merely overflowed."""
     agents, n_envs = reward.shape
     raised = env.faults()

@@ -107,9 +107,7 @@ class AgentConfig:
             require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)}", "in [0, 1]")
         for name in ("policy_hidden", "critic_hidden"):
             widths = getattr(self, name)
-            require(
-                len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths"
-            )
+            require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
         require(self.n_quantiles >= 2, f"n_quantiles = {self.n_quantiles}", "at least 2")
         require(self.members is None or self.members >= 1, f"members = {self.members}", "at least 1")
         require(self.cg_damping >= 0, f"cg_damping = {self.cg_damping}", "0 or more")
@@ -280,7 +278,7 @@ def parse_seeds(text: str | int | list[int] | tuple[int, ...]) -> tuple[int, ...
     return tuple(seeds)
 
 
-_PARSERS = {"steps": parse_steps, "seeds": parse_seeds}
+_PARSERS: dict[str, typing.Callable[[Any], Any]] = {"steps": parse_steps, "seeds": parse_seeds}
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:

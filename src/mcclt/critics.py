@@ -74,6 +74,11 @@ class Critic(abc.ABC):
     def loss(self, params: Params, sample: Sample) -> jax.Array:
         """The loss of one member on its part of the batch: a scalar."""
 
+    def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
+        """Further numbers to log about the batch; none by default."""
+        del params, obs
+        return {}
+
     def init(self, key: jax.Array, obs_size: int) -> tuple[Params, ...]:
         """Fresh parameters of all members."""
         return tuple(self.init_member(jax.random.fold_in(key, k), obs_size) for k in range(self.members))
@@ -104,9 +109,7 @@ def fit(
 
     def total_loss(members: tuple[Params, ...]) -> jax.Array:
         # A loop, not vmap: members share no parameter, and batched products are slower on a CPU.
-        return sum(
-            (critic.loss(p, part) for p, part in zip(members, parts, strict=True)), start=jnp.zeros(())
-        )
+        return sum((critic.loss(p, part) for p, part in zip(members, parts, strict=True)), start=jnp.zeros(()))
 
     optimiser = optimiser_of(critic.config)
 
@@ -139,7 +142,7 @@ class Plain(Critic):
 
     def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
         """One bar, no spread, no error."""
-        value = sum(nets.apply_mlp(p, obs, jax.nn.relu)[:, 0] for p in params) / self.members
+        value = jnp.mean(jnp.stack([nets.apply_mlp(p, obs, jax.nn.relu)[:, 0] for p in params]), axis=0)
         return Prediction(value[:, None], value, jnp.zeros_like(value), jnp.zeros_like(value))
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
@@ -182,10 +185,9 @@ class _Bars(Critic):
 
     def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
         """Bars averaged over members; the error is the mean of the members' own errors."""
-        members = [self.bars(p, obs) for p in params]
-        crossing = self.config.crossing_error
-        error = sum(normal.normality_error(b, crossing) for b in members) / self.members
-        bars = sum(members) / self.members
+        members = jnp.stack([self.bars(p, obs) for p in params])  # [K, B, N]
+        error = jnp.mean(normal.normality_error(members, self.config.crossing_error), axis=0)
+        bars = jnp.mean(members, axis=0)
         mean, std, _ = normal.fit_normal(bars)
         return Prediction(bars, mean, std, error)
 
@@ -238,9 +240,7 @@ class Normal(_Bars):
 
     def bars(self, params: Params, obs: jax.Array) -> jax.Array:
         """The first N outputs."""
-        return nets.apply_mlp(params.get("bars", params.get("both")), obs, jax.nn.relu)[
-            :, : self.config.n_quantiles
-        ]
+        return nets.apply_mlp(params.get("bars", params.get("both")), obs, jax.nn.relu)[:, : self.config.n_quantiles]
 
     def bars_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Bars [B, N] and σ_ψ² [B]."""
@@ -249,6 +249,15 @@ class Normal(_Bars):
             return both[:, :-1], self.variance(both[:, -1])
         raw = nets.apply_mlp(params["variance"], obs, jax.nn.relu)[:, 0]
         return nets.apply_mlp(params["bars"], obs, jax.nn.relu), self.variance(raw)
+
+    def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
+        """The variance network's mean σ_ψ, and its share of states at the floor, where it cannot learn."""
+        variance = jnp.stack([self.bars_and_variance(p, obs)[1] for p in params])
+        lowest = self.config.variance_floor ** (2 if self.config.variance_head == "std" else 1)
+        return {
+            "value/guide_std": jnp.mean(jnp.sqrt(variance)),
+            "value/guide_floored": jnp.mean(variance <= lowest),
+        }
 
     def variance(self, raw: jax.Array) -> jax.Array:
         """σ² from the head's raw output [B], floored."""

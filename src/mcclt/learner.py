@@ -16,7 +16,7 @@ from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS, Critic, Prediction, Sample
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError, UnknownNameError
-from mcclt.nets import Params, Policy
+from mcclt.nets import Array, Params, Policy
 from mcclt.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
 from mcclt.randomness import Purpose, stream
 from mcclt.weighting import WEIGHTINGS, Temperature, Weighting
@@ -46,17 +46,17 @@ class AgentState:
 class Rollout:
     """What one agent saw: T steps of E environments."""
 
-    obs: jax.Array
+    obs: Array
     """[T, E, O]."""
-    action: jax.Array
+    action: Array
     """[T, E, D] as drawn, before clipping to the box; [T, E] for discrete actions."""
-    reward: jax.Array
+    reward: Array
     """[T, E]."""
-    terminated: jax.Array
+    terminated: Array
     """[T, E] the task ended."""
-    truncated: jax.Array
+    truncated: Array
     """[T, E] the time limit cut the episode."""
-    next_obs: jax.Array
+    next_obs: Array
     """[T, E, O] the true successor, also where the environment was reset."""
 
 
@@ -127,9 +127,7 @@ class Learner:
         # Line 15: the temperature T, and the weights w(s) it gives.
         temperature = self.weighting.search(now.error)
         weight = self.weighting.weights(now.error, temperature)
-        next_weight = jnp.where(
-            flatten(rollout.terminated), 1.0, self.weighting.weights(after.error, temperature)
-        )
+        next_weight = jnp.where(flatten(rollout.terminated), 1.0, self.weighting.weights(after.error, temperature))
 
         # Advantages by GAE on q_avg, and the returns G that the critic learns.
         advantage, returns = self.advantages_and_returns(rollout, now, after, weight, next_weight)
@@ -162,12 +160,11 @@ class Learner:
             ),
             stream(state.seed, Purpose.MEMBER_SPLIT, state.update),
         )
-        new_state = AgentState(
-            state.seed, state.update + 1, policy, policy_opt, critic, critic_opt, temperature.value
-        )
+        new_state = AgentState(state.seed, state.update + 1, policy, policy_opt, critic, critic_opt, temperature.value)
         metrics = policy_metrics | {
             "train/value_loss": value_loss,
             "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
+            **self.critic.diagnostics(state.critic, obs),
             "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, obs))),
             "value/mean": jnp.mean(now.mean),
             "value/std": jnp.mean(now.std),

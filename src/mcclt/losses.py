@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 
 def huber(u: jax.Array, kappa: float) -> jax.Array:
@@ -10,7 +11,7 @@ def huber(u: jax.Array, kappa: float) -> jax.Array:
     return jnp.where(size < kappa, 0.5 * u**2, kappa * (size - 0.5 * kappa))
 
 
-def quantile_huber(u: jax.Array, tau: jax.Array, kappa: float) -> jax.Array:
+def quantile_huber(u: jax.Array, tau: ArrayLike, kappa: float) -> jax.Array:
     """Eq. 8: ρ(u) = |τ − 1{u<0}| · Huber_κ(u), with u = target − prediction.
 
     The paper writes u = prediction − target. Taken literally, the learnt spread of a random return cancels
@@ -19,7 +20,7 @@ def quantile_huber(u: jax.Array, tau: jax.Array, kappa: float) -> jax.Array:
     return jnp.abs(tau - (u < 0)) * huber(u, kappa)
 
 
-def symmetric_huber(u: jax.Array, tau: jax.Array, kappa: float) -> jax.Array:
+def symmetric_huber(u: jax.Array, tau: ArrayLike, kappa: float) -> jax.Array:
     """½ · Huber_κ(u): the guide that converges to μ + σ_ψ Z[i], the normal the paper says it wants.
 
     With the quantile weights of eq. 8, bar i converges to the τ_i-quantile of G + σ_ψ Z[i], which adds the
@@ -35,7 +36,7 @@ def gaussian_nll(squared_error: jax.Array, variance: jax.Array) -> jax.Array:
 
 
 def ppo_surrogate(ratio: jax.Array, advantage: jax.Array, weight: jax.Array, clip: float) -> jax.Array:
-    """w · min(r Â, clip(r, 1±c) Â): to be maximised."""
+    """W · min(r Â, clip(r, 1±c) Â): to be maximised."""
     clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
     return weight * jnp.minimum(ratio * advantage, clipped * advantage)
 

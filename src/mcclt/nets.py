@@ -4,6 +4,7 @@ Everything is written once for `jax.numpy` (learning) and NumPy (acting on the C
 for one agent (`w [I, J]`, `x [B, I]`) or a stack of agents (`w [A, I, J]`, `x [A, B, I]`) alike.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
@@ -26,7 +27,7 @@ def namespace(x: Array) -> Any:
 def init_mlp(key: jax.Array, sizes: Sequence[int]) -> Params:
     """Layers `{w [I, J], b [J]}` with entries uniform in ±1/√I (PyTorch's default, so Spinning Up's)."""
     layers = []
-    for i, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
         key_w, key_b = jax.random.split(jax.random.fold_in(key, i))
         bound = 1.0 / math.sqrt(n_in)
         layers.append(
@@ -39,7 +40,7 @@ def init_mlp(key: jax.Array, sizes: Sequence[int]) -> Params:
 
 
 def apply_mlp(params: Params, x: Array, activation: Callable[[Array], Array]) -> Array:
-    """x [..., B, I] → [..., B, J]; `activation` between layers, none after the last."""
+    """X [..., B, I] → [..., B, J]; `activation` between layers, none after the last."""
     *hidden, last = params
     for layer in hidden:
         x = activation(x @ layer["w"] + layer["b"][..., None, :])
@@ -63,7 +64,7 @@ class Policy(Protocol):
         ...
 
     def log_prob(self, dist: Any, action: Array) -> Array:
-        """log π(a|s) [B]."""
+        """Log π(a|s) [B]."""
         ...
 
     def kl(self, p: Any, q: Any) -> Array:
@@ -160,7 +161,7 @@ class Categorical:
         return apply_mlp(params["mlp"], obs, namespace(obs).tanh)
 
     def log_prob(self, dist: Array, action: Array) -> Array:
-        """ln p[a]."""
+        """Ln p[a]."""
         return jnp.take_along_axis(dist, action[:, None], axis=-1)[:, 0]
 
     def kl(self, p: Array, q: Array) -> Array:

@@ -43,7 +43,7 @@ def fit_normal(bars: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def normality_error(bars: jax.Array, crossing_error: float | None = None) -> jax.Array:
-    """How far bars [..., N] are from the normal they stand for: E = Σ_i (q_i − q'_i)². [...]
+    """How far bars [..., N] are from the normal they stand for, [...]: E = Σ_i (q_i − q'_i)².
 
     q'_i = q_avg + σ_avg Z[i]. E is 0 for exact normal bars, does not change when bars are shifted, and
     scales as c² when they are scaled by c. With `crossing_error`, a state with a bar on the wrong side of

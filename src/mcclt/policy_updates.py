@@ -35,9 +35,7 @@ class PolicyUpdate(Protocol):
         """The optimiser's state."""
         ...
 
-    def update(
-        self, params: Params, opt_state: Any, sample: PolicySample
-    ) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """New parameters, new optimiser state, metrics."""
         ...
 
@@ -65,9 +63,7 @@ class Ppo:
         clipped = jnp.mean(jnp.abs(ratio - 1) > self.config.clip_range)
         return -jnp.mean(gain), (jnp.mean(-log_ratio), clipped)
 
-    def update(
-        self, params: Params, opt_state: Any, sample: PolicySample
-    ) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """At most `policy_iterations` steps. Stops for real (`while_loop`): most updates use 10 to 70."""
         dist = self.policy.distribution(params, sample.obs)
         log_prob_old = self.policy.log_prob(dist, sample.action)
@@ -113,9 +109,7 @@ class Trpo:
         del params
         return ()
 
-    def update(
-        self, params: Params, opt_state: Any, sample: PolicySample
-    ) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """One step, or exactly the old parameters where none satisfies the constraint and improves."""
         config, policy = self.config, self.policy
         theta, unravel = ravel_pytree(params)

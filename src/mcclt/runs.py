@@ -1,11 +1,11 @@
 """A run directory: configuration, versions, metrics, TensorBoard events, checkpoints, final evaluation.
 
-    config.json        every setting, resolved; `mcclt train --config RUN/config.json` repeats the run
-    versions.json      this program, Python, libraries, machine, git commit
-    metrics.jsonl      one line per update and agent, append-only
-    tensorboard/       the same for TensorBoard
-    checkpoints/       the last few, newest last
-    evaluation.json    returns of the final episodes, per agent
+config.json        every setting, resolved; `mcclt train --config RUN/config.json` repeats the run
+versions.json      this program, Python, libraries, machine, git commit
+metrics.jsonl      one line per update and agent, append-only
+tensorboard/       the same for TensorBoard
+checkpoints/       the last few, newest last
+evaluation.json    returns of the final episodes, per agent
 """
 
 import contextlib

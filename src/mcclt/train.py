@@ -323,9 +323,7 @@ def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:
 
 def spec_from_dict(data: dict[str, Any]) -> EnvSpec:
     """Reads what `spec_to_dict` wrote."""
-    bounds = {
-        k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")
-    }
+    bounds = {k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")}
     return EnvSpec(**(data | bounds))
 
 

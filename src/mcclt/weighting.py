@@ -39,7 +39,7 @@ class Weighting(Protocol):
         ...
 
     def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
-        """w [...] at errors [...]; 1 where the search failed."""
+        """W [...] at errors [...]; 1 where the search failed."""
         ...
 
 

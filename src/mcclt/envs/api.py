@@ -88,8 +88,10 @@ class VectorEnv(Protocol):
         ...
 
     def faults(self) -> dict[int, str]:
-        """What environments raised in the last step or reset, by index. Such an environment returns NaN in
-        that step in place of stopping the others, and starts a new episode."""
+        """What environments raised in the last step or reset, by index.
+
+        Such an environment returns NaN in that step, in place of stopping the others, and starts a new episode.
+        """
         ...
 
     def get_state(self) -> dict[str, np.ndarray]:

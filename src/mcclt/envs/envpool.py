@@ -51,9 +51,7 @@ class EnvPoolEngine:
 class EnvPoolVectorEnv:
     """One synchronous pool, in which each environment has its own seed and so does not know the others."""
 
-    def __init__(
-        self, task: str, keys: Sequence[Key], max_episode_steps: int, num_threads: int | None
-    ) -> None:
+    def __init__(self, task: str, keys: Sequence[Key], max_episode_steps: int, num_threads: int | None) -> None:
         """Makes the pool, with at most a thread per core."""
         try:
             import envpool

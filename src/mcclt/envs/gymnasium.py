@@ -184,9 +184,7 @@ class _Guard(gym.Wrapper):
         self._fault = ""  # to leave with the next reset
         self._unready = "it was never reset"  # why it cannot be stepped; empty when it can
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """A new episode; NaN if that raises."""
         try:
             obs = self._vector(self.env.reset(seed=seed, options=options)[0])
@@ -249,10 +247,7 @@ def _registered(task: str) -> "gym.envs.registration.EnvSpec":
 
 def _needs_box2d(entry: "gym.envs.registration.EnvSpec") -> bool:
     """Whether a registered environment needs our extra `box2d`, and it is not installed."""
-    return (
-        str(entry.entry_point).startswith("gymnasium.envs.box2d")
-        and importlib.util.find_spec("Box2D") is None
-    )
+    return str(entry.entry_point).startswith("gymnasium.envs.box2d") and importlib.util.find_spec("Box2D") is None
 
 
 def _source(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":

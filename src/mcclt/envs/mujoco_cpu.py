@@ -244,9 +244,7 @@ class MujocoVectorEnv:
         if not keys:
             raise ConfigError("A vector environment needs at least one key.")
         if max_episode_steps is not None and max_episode_steps < 1:
-            raise ConfigError(
-                f"max_episode_steps is {max_episode_steps}, but an episode has at least 1 step."
-            )
+            raise ConfigError(f"max_episode_steps is {max_episode_steps}, but an episode has at least 1 step.")
         self._task = TASKS[task] if isinstance(task, str) else task
         model = load_model(self._task)
         self.num_envs = len(keys)

@@ -54,15 +54,11 @@ class Task(ABC):
         """Observations [n, O]."""
 
     @abstractmethod
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """Rewards [n] and whether the task ended [n] bool, for the actions [n, nu] taken between the two."""
 
     @abstractmethod
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draws the start (qpos [nq], qvel [nv]) of one episode around the model's own (qpos0, qvel0)."""
 
 
@@ -86,20 +82,16 @@ class Hopper(Task):
         """[n, 11], laid out as above."""
         return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
         z, angle = after.qpos[:, 1], after.qpos[:, 2]
         # `~healthy` rather than the opposite comparisons: a state that is not a number is unhealthy.
         rest = xp.concatenate([after.qpos[:, 2:], after.qvel], axis=-1)
-        healthy = (0.7 < z) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
+        healthy = (z > 0.7) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
         alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.005 on all coordinates."""
         return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
 
@@ -123,18 +115,14 @@ class Walker2d(Task):
         """[n, 17], laid out as above."""
         return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
         z, angle = after.qpos[:, 1], after.qpos[:, 2]
-        healthy = (0.8 < z) & (z < 2.0) & (abs(angle) < 1.0)
+        healthy = (z > 0.8) & (z < 2.0) & (abs(angle) < 1.0)
         alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.005 on all coordinates."""
         return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
 
@@ -156,16 +144,12 @@ class HalfCheetah(Task):
         """[n, 17], laid out as above."""
         return xp.concatenate([physics.qpos[:, 1:], physics.qvel], axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; never ends."""
         reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 0.1)
         return reward, xp.zeros(reward.shape, dtype=bool)
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
         return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
 
@@ -187,16 +171,12 @@ class Swimmer(Task):
         """[n, 8], laid out as above."""
         return xp.concatenate([physics.qpos[:, 2:], physics.qvel], axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; never ends."""
         reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 1e-4)
         return reward, xp.zeros(reward.shape, dtype=bool)
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.1 on all coordinates."""
         return _uniform(rng, qpos0, 0.1), _uniform(rng, qvel0, 0.1)
 
@@ -226,9 +206,7 @@ class InvertedDoublePendulum(Task):
         rates = xp.concatenate([physics.qvel, force], axis=-1)
         return xp.concatenate([cart, xp.sin(angles), xp.cos(angles), rates.clip(-10, 10)], axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when the tip is low."""
         tip, v = after.derived["site_xpos"][:, 0], after.qvel
         x, y = tip[:, 0], tip[:, 2]
@@ -238,9 +216,7 @@ class InvertedDoublePendulum(Task):
         speed = 1e-3 * v[:, 1] ** 2 + 5e-3 * v[:, 2] ** 2
         return alive - distance - speed, terminated
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
         return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
 
@@ -270,13 +246,11 @@ class Ant(Task):
             parts.append(self._contact_forces(physics)[:, 6:])
         return xp.concatenate(parts, axis=-1)
 
-    def reward_and_terminated(
-        self, xp: Any, before: Physics, after: Physics, action: Array
-    ) -> tuple[Array, Array]:
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
         z, torso = after.qpos[:, 2], 1
         finite = xp.isfinite(xp.concatenate([after.qpos, after.qvel], axis=-1)).all(axis=-1)
-        healthy = (0.2 <= z) & (z <= 1.0) & finite
+        healthy = (z >= 0.2) & (z <= 1.0) & finite
         velocity = (after.derived["xpos"][:, torso, 0] - before.derived["xpos"][:, torso, 0]) / self.dt
         cost = _control_cost(xp, action, 0.5)
         if self.version == 4:
@@ -284,9 +258,7 @@ class Ant(Task):
         contact = 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
         return velocity + xp.where(healthy, 1.0, 0.0) - (cost + contact), ~healthy
 
-    def reset(
-        self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
         return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
 

@@ -1,0 +1,32 @@
+# Two commands: `make demo` and `make test`. Each sets up its own virtual environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test slow lint setup clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml src/mcclt/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mcclt needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@
+
+demo: setup  ## plain PPO and MC-CLT PPO on a double pendulum, side by side, in about three minutes
+	$(BIN)/python examples/demo.py
+
+test: setup lint  ## lint, types and the fast tests
+	$(BIN)/python -m pytest
+
+slow: setup  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,132 @@
+"""The demo: plain PPO and MC-CLT PPO on InvertedDoublePendulum-v5, several seeds each, side by side.
+
+Prints the returns, and what the two critics believe about one state, as text and as a picture.
+Settings are smaller than the paper's so that it ends within about three minutes on two cores.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import mcclt
+from mcclt.cli import show_returns
+from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.progress import Display
+from mcclt.runs import Run
+from mcclt.train import Trainer, run
+
+TASK = "InvertedDoublePendulum-v5"
+OUT = Path("demo")
+SMALL = {"critic_hidden": (64, 64), "critic_iterations": 40}
+
+
+def main() -> None:
+    console = Console(highlight=False)
+    started = time.perf_counter()
+    shutil.rmtree(OUT, ignore_errors=True)
+    config = RunConfig(
+        task=TASK,
+        seeds=(0, 1, 2, 3),
+        steps=160_000,
+        steps_per_update=2_000,
+        groups={name: AgentConfig(**VARIANTS[name], **SMALL) for name in ("plain", "mcclt")},
+        eval_freq=40_000,
+        checkpoint_freq=80_000,
+    )
+    console.print(
+        f"Training plain PPO and MC-CLT PPO on {TASK}: {len(config.seeds)} seeds each, all in one population."
+    )
+    trainer = Trainer(config)
+    directory = Run.create(OUT / "run", config)
+    with Display(console, config.steps, 0) as display:
+        run(trainer, [directory, display], lambda: directory.save(trainer))
+    returns, _ = trainer.evaluate(20, 0)
+    directory.close()
+    trainer.close()
+    show_returns(console, trainer.agents, returns)
+    console.print("(Few steps and seeds: a first look, not a result. docs/results.md has those.)\n")
+
+    best = config.seeds[int(np.argmax(returns[len(config.seeds) :].mean(axis=1)))]
+    model = mcclt.load(OUT / "run", group="mcclt")
+    state, true_return = play(model, best)
+    distribution = model.value_distribution(state, seed=best)
+    describe(console, distribution, true_return)
+    picture = draw(distribution, true_return, OUT / "value_distribution.png")
+    console.print(f"Picture: {picture}   Run directory: {directory.path}   {time.perf_counter() - started:.0f} s")
+
+
+def play(model: mcclt.PPO, seed: int) -> tuple[np.ndarray, list[float]]:
+    """A first state of an episode, and the discounted returns that really follow it, over 100 episodes.
+
+    All episodes start from the same state and differ by the policy's noise alone.
+    """
+    env = gym.make(TASK)
+    gamma, found = model.config.groups["mcclt"].gamma, []
+    for _ in range(100):
+        obs, _ = env.reset(seed=12)
+        first, total, discount, done = obs, 0.0, 1.0, False
+        for _ in range(400):  # γ^400 < 2 %
+            action, _ = model.predict(obs, seed=seed)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, discount, done = total + discount * float(reward), discount * gamma, terminated or truncated
+            if done:
+                break
+        found.append(total)
+    return first, found
+
+
+def describe(console: Console, distribution: mcclt.ValueDistribution, returns: list[float]) -> None:
+    """The bars as text, longest for the largest."""
+    table = Table(title="What MC-CLT believes about the first state of an episode", title_justify="left")
+    for column in ("quantile", "bar", ""):
+        table.add_column(column, justify="left" if column == "" else "right")
+    low, high = distribution.bars.min(), distribution.bars.max()
+    for tau, bar in zip(distribution.taus, distribution.bars, strict=True):
+        table.add_row(f"{tau:.2f}", f"{bar:.1f}", "█" * int(1 + 40 * (bar - low) / (high - low + 1e-9)))
+    console.print(table)
+    console.print(
+        f"mean {distribution.mean:.1f}, std {distribution.std:.1f}, normality error {distribution.error:.3g}, "
+        f"weight {distribution.weight:.2f}; {len(returns)} real episodes from this state: "
+        f"mean {np.mean(returns):.1f}, std {np.std(returns):.1f}"
+    )
+
+
+def draw(distribution: mcclt.ValueDistribution, returns: list[float], path: Path) -> Path:
+    """Bars, the normal they stand for, and the returns that really followed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from scipy.stats import norm
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    mean, std = float(distribution.mean), float(distribution.std)
+    left.bar(distribution.taus, distribution.bars, width=0.08, color="#d6336c", alpha=0.8)
+    left.set(xlabel="quantile", ylabel="discounted return", title=f"The {len(distribution.bars)} quantile bars")
+    left.set_ylim(*_around([*distribution.bars, mean]))
+    left.axhline(mean, color="black", linewidth=1, linestyle=":")
+    grid = np.linspace(*_around([mean - 3 * std, mean + 3 * std, *returns]), 400)
+    right.hist(returns, bins=25, density=True, color="#adb5bd", label=f"{len(returns)} real episodes")
+    right.plot(grid, norm.pdf(grid, mean, std), color="#d6336c", label=f"believed: {mean:.0f} ± {std:.0f}")
+    right.set(xlabel="discounted return", ylabel="density", title="The normal they stand for")
+    right.legend(frameon=False)
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"MC-CLT's value distribution of one state of {TASK}")
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _around(values: list[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    margin = 0.15 * (high - low) + 1e-3
+    return low - margin, high + margin
+
+
+if __name__ == "__main__":
+    main()

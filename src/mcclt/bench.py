@@ -1,0 +1,288 @@
+"""`mcclt bench`: where the time goes on this machine, and how far the whole is from its floor.
+
+Everything is measured in one run, because machines are shared and noisy: compare ratios, not seconds.
+The floor of an update is the raw stepping of the simulator plus the floating-point operations that cannot
+be avoided, at the rate of a large matrix product.
+"""
+
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from mcclt import critics, nets
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.critics import Sample
+from mcclt.envs import ENGINES, make_vec
+from mcclt.errors import ConfigError
+from mcclt.learner import Learner
+from mcclt.policy_updates import PolicySample
+from mcclt.train import Trainer
+
+if TYPE_CHECKING:
+    from mcclt.cli import Bench
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"critic": "plain"},
+    "mcclt": {"critic": "normal"},
+    "mcclt, shared trunk": {"critic": "normal", "trunk": "shared"},
+    "ensemble of 5": {"critic": "ensemble"},
+}
+GEMM = 2048
+"""Side of the square matrices whose product gives the peak."""
+
+
+def bench(command: "Bench") -> None:
+    """Runs the measurements and prints them as a table and JSON."""
+    for name in ("updates", "width"):
+        if getattr(command, name) < 1:
+            raise ConfigError(f"{name} = {getattr(command, name)} is not allowed: it must be at least 1.")
+    console = Console(highlight=False)
+    base = RunConfig(command.task, steps=10**9, eval_freq=0, final_episodes=0)
+    agents = {
+        name: AgentConfig(algo=command.algo, critic_hidden=(command.width,) * 2, **settings)
+        for name, settings in VARIANTS.items()
+    }
+    console.print(f"Timing {command.task}, {command.algo}, width {command.width}, {os.cpu_count()} cores …")
+    raw = raw_speed(command.task, base.n_envs)
+    peak = gemm_peak()
+    rows = time_variants(base, agents, command.updates, raw, peak)
+    result: dict[str, Any] = {
+        "task": command.task,
+        "algo": command.algo,
+        "width": command.width,
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "device": jax.devices()[0].device_kind,
+        "raw_steps_per_second": raw,
+        "gemm_gflops": peak / 1e9,
+        "variants": rows,
+    }
+    if command.population:
+        result["population"] = time_population(base, agents["mcclt"], command.population, command.updates)
+    result["memory_mib"] = memory_mib()
+    show(console, result)
+    print(json.dumps(result))
+    if command.out:
+        Path(command.out).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def best_of(function: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest of several calls, after one that compiles."""
+    jax.block_until_ready(function())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def gemm_peak() -> float:
+    """FLOP/s of a float32 matrix product."""
+    a = jnp.ones((GEMM, GEMM))
+    product = jax.jit(jnp.matmul)
+    return 2 * GEMM**3 / best_of(lambda: product(a, a), 10)
+
+
+def raw_speed(task: str, n_envs: int) -> float:
+    """Steps/s of the simulator alone (native tasks), or of the engine under random actions."""
+    if ENGINES["native"].supports(task):
+        from mcclt.envs.mujoco_cpu import raw_steps_per_second
+
+        return raw_steps_per_second(task, n_envs, None, 2.0)
+    env = make_vec(task, [(0, 0, 0, e) for e in range(n_envs)])
+    rng = np.random.default_rng(0)
+    env.reset()
+    steps, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < 2.0:
+        if env.spec.discrete:
+            action = rng.integers(env.spec.action_size, size=n_envs)
+        else:
+            action = rng.uniform(-1, 1, (n_envs, env.spec.action_size)).astype(np.float32)
+        env.step(action)
+        steps += n_envs
+    env.close()
+    return steps / spent
+
+
+def time_variants(
+    base: RunConfig, agents: dict[str, AgentConfig], updates: int, raw: float, peak: float
+) -> list[dict[str, Any]]:
+    """Whole updates of every variant, turn by turn so that noise falls on all alike, and their parts."""
+    trainers = {name: Trainer(dataclasses.replace(base, groups={"bench": config})) for name, config in agents.items()}
+    for trainer in trainers.values():
+        trainer.advance()  # compiles
+    whole: dict[str, list[float]] = {name: [] for name in agents}
+    collect: dict[str, list[float]] = {name: [] for name in agents}
+    iterations: dict[str, list[float]] = {name: [] for name in agents}
+    for _ in range(updates):
+        for name, trainer in trainers.items():
+            start = time.perf_counter()
+            rows = trainer.advance()
+            whole[name].append(time.perf_counter() - start)
+            collect[name].append(trainer.timing["collect"])
+            iterations[name].append(rows[0]["train/policy_iterations"])
+    rows = []
+    for name, trainer in trainers.items():
+        learner = trainer.learners["bench"]
+        steps = base.steps_per_update
+        mean_iterations = statistics.mean(iterations[name])
+        parts = time_parts(learner, steps, mean_iterations)
+        flops = necessary_flops(learner, steps, mean_iterations)
+        seconds = statistics.median(whole[name])
+        floor = steps / raw + flops / peak
+        rows.append(
+            {
+                "variant": name,
+                "steps_per_second": steps / seconds,
+                "seconds": {"whole": seconds, "collect": statistics.median(collect[name]), **parts},
+                "policy_iterations": mean_iterations,
+                "gflop": flops / 1e9,
+                "floor_seconds": floor,
+                "whole_over_floor": seconds / floor,
+                "critic_parameters": nets.count(trainer.states["bench"].critic),
+            }
+        )
+        trainer.close()
+    plain = rows[0]
+    for row in rows:
+        row["time_over_plain"] = row["seconds"]["whole"] / plain["seconds"]["whole"]
+        row["parameters_over_plain"] = row["critic_parameters"] / plain["critic_parameters"]
+    return rows
+
+
+def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
+    """Seconds of the policy's and the critic's update alone, on random numbers of the right shape."""
+    rng = np.random.default_rng(0)
+    obs = jnp.asarray(rng.normal(size=(size, learner.obs_size)), jnp.float32)
+    numbers = jnp.asarray(rng.normal(size=size), jnp.float32)
+    state = learner.init(jnp.uint32(0))
+    bars = learner.predict(state, obs).bars
+    sample = Sample(obs, numbers, numbers, numbers, numbers, bars, bars)
+    fit = jax.jit(lambda s: critics.fit(learner.critic, s.critic, s.critic_opt, sample, jax.random.key(0)))
+    action = learner.policy.sample(state.policy, obs, learner.policy.noise(jax.random.key(0), (size,)))
+    policy_sample = PolicySample(obs, action, numbers, jnp.ones(size))
+    improve = jax.jit(lambda s: learner.policy_update.update(s.policy, s.policy_opt, policy_sample))
+    policy = best_of(lambda: improve(state), 3)
+    if learner.config.algo == "ppo":  # per iteration (one more than counted: the last finds the limit crossed)
+        done = float(improve(state)[2]["train/policy_iterations"])
+        policy *= (iterations + 1) / (done + 1)
+    predict = jax.jit(learner.predict)
+    return {
+        "policy": policy,
+        "critic": best_of(lambda: fit(state), 3),
+        "values": 2 * best_of(lambda: predict(state, obs), 5),
+    }
+
+
+def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
+    """Operations of one update's matrix products: 2·B·I·J forward, twice that backward.
+
+    The gradient with respect to the observations is not needed, so the first layer's backward pass counts
+    once. TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
+    """
+    config = learner.config
+
+    def passes(params: Any, batch: float) -> tuple[float, float]:
+        layers = [layer["w"].shape for layer in jax.tree.leaves(params, is_leaf=lambda x: "w" in x)]
+        forward = sum(2 * batch * i * j for i, j in layers)
+        return forward, 3 * forward - 2 * batch * layers[0][0] * layers[0][1]
+
+    state = learner.init(jnp.uint32(0))
+    share = size / learner.critic.members
+    total = 0.0
+    for member in state.critic:
+        for part in member.values() if isinstance(member, dict) else (member,):
+            forward, both = passes(part, 1.0)
+            total += config.critic_iterations * both * share + 2 * forward * size
+    forward, both = passes(state.policy["mlp"], size)
+    total += both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
+    return total + 2 * forward
+
+
+def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: int) -> dict[str, Any]:
+    """The same update for one seed and for many, turn by turn; and memory from first to last update."""
+    one, many = (Trainer(dataclasses.replace(base, seeds=tuple(range(n)), groups={"bench": agent})) for n in (1, seeds))
+    times: dict[str, list[float]] = {"one": [], "many": []}
+    memory = []
+    for trainer in (one, many):
+        trainer.advance()
+    for _ in range(max(2, updates // 2)):
+        for name, trainer in (("one", one), ("many", many)):
+            start = time.perf_counter()
+            trainer.advance()
+            times[name].append(time.perf_counter() - start)
+        memory.append(memory_mib())
+    one.close()
+    many.close()
+    single, several = statistics.median(times["one"]), statistics.median(times["many"])
+    return {
+        "seeds": seeds,
+        "seconds_one": single,
+        "seconds_all": several,
+        "cost_over_one": several / single,
+        "memory_mib": memory,
+    }
+
+
+def memory_mib() -> float:
+    """Memory of this process now (Linux), or at its peak (elsewhere)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def show(console: Console, result: dict[str, Any]) -> None:
+    """The figures as a table."""
+    console.print(
+        f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
+        f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"
+    )
+    table = Table()
+    for column in (
+        "variant",
+        "steps/s",
+        "whole",
+        "collect",
+        "values",
+        "policy (its)",
+        "critic",
+        "floor",
+        "whole/floor",
+        "time/plain",
+        "weights/plain",
+    ):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for row in result["variants"]:
+        s = row["seconds"]
+        table.add_row(
+            row["variant"],
+            f"{row['steps_per_second']:,.0f}",
+            *(f"{s[k]:.3f} s" for k in ("whole", "collect", "values")),
+            f"{s['policy']:.3f} s ({row['policy_iterations']:.0f})",
+            f"{s['critic']:.3f} s",
+            f"{row['floor_seconds']:.3f} s",
+            *(f"{row[k]:.2f}" for k in ("whole_over_floor", "time_over_plain", "parameters_over_plain")),
+        )
+    console.print(table)
+    if "population" in result:
+        p = result["population"]
+        console.print(
+            f"{p['seeds']} seeds together: {p['cost_over_one']:.2f} times one seed;"
+            f" memory {p['memory_mib'][0]:,.0f} → {p['memory_mib'][-1]:,.0f} MiB over its updates"
+        )
