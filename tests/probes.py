@@ -4,6 +4,7 @@ Importing this module registers ids, so that the command line can be told  probe
 """
 
 import atexit
+import dataclasses
 import itertools
 import os
 import shutil
@@ -41,7 +42,8 @@ def _shared_map_agents(function: Any) -> Any:
     owner = function.__self__
     policy = type(owner.policy), *sorted(vars(owner.policy).items())
     if isinstance(owner, Learner):
-        key = function.__name__, owner.config, owner.obs_size, policy
+        config = dataclasses.replace(owner.config, weighting=owner.weighting_name)
+        key = function.__name__, config, owner.obs_size, policy
     else:
         key = function.__name__, owner.config.horizon, owner.config.n_envs, policy
     if key not in _programs:

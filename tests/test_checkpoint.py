@@ -59,7 +59,7 @@ def test_truncated_anywhere(saved: Path) -> None:
     whole = saved.read_bytes()
     for size in [*range(0, 64), *range(64, len(whole), 13), len(whole) - 1]:
         saved.write_bytes(whole[:size])
-        with pytest.raises(CheckpointError, match="some.safetensors"):
+        with pytest.raises(CheckpointError, match=r"some.safetensors"):
             checkpoint.load(saved)
 
 
@@ -197,7 +197,7 @@ def test_flatten_and_unflatten() -> None:
 def test_unflatten_refuses_what_does_not_fit(change: np.ndarray | None) -> None:
     tree = {"w": np.ones((2, 3))}
     flat = {} if change is None else {"p/w": change}
-    with pytest.raises(CheckpointError, match="here does not fit.*p/w is missing or misshapen"):
+    with pytest.raises(CheckpointError, match=r"here does not fit.*p/w is missing or misshapen"):
         checkpoint.unflatten("p", tree, flat, "here")
 
 

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from probes import PENDULUM, TINY_FLAGS, Broken, agent, run_config
 
 from mcclt import checkpoint, cli, runs
 from mcclt.config import AgentConfig, RunConfig, fields_of, paper_preset
 from mcclt.train import Trainer
+from probes import PENDULUM, TINY_FLAGS, Broken, agent, run_config
 
 TINY = [*TINY_FLAGS, "--critic", "plain"]
 
@@ -428,14 +430,35 @@ def test_an_interrupted_run(mcclt: Cli, finished: Path, monkeypatch: pytest.Monk
         out, err = mcclt("train", PENDULUM, *flags, "--eval-episodes", "2", "--out", where, code=130)
     assert err == "" and "Interrupted at 32 steps; a checkpoint is saved" in out
     command = out.strip().splitlines()[-1].strip()
-    import shlex
-
     assert shlex.split(command) == ["mcclt", "train", "--resume", str(where)], "can be copied and pasted"
     out, _ = mcclt(*shlex.split(command)[1:])
     assert "at 32 steps" in out and "new episodes" not in out
     same(where, finished)
     assert timeless(where) == timeless(finished)
     assert (where / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_is_never_lost(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops a KeyboardInterrupt that strikes in a destructor or in a callback of the garbage collector, and
+    JAX has one: seen as Ctrl-C that did nothing."""
+
+    class Unlucky:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    advance = Trainer.advance
+
+    def interrupted(trainer: Trainer):
+        if trainer.update == 2:
+            Unlucky()
+        return advance(trainer)
+
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Trainer, "advance", interrupted)
+    out, _ = mcclt("train", PENDULUM, *TINY, "--steps", "3200", "--out", "run", code=130)
+    assert "mcclt train --resume run" in out
+    assert signal.getsignal(signal.SIGINT) is handler, "as it was before"
 
 
 def test_an_interrupt_while_evaluating_in_the_end(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,7 +562,7 @@ def test_other_engines_say_that_episodes_start_anew(mcclt: Cli) -> None:
 )
 def test_a_broken_environment_stops_the_run(mcclt: Cli, monkeypatch: pytest.MonkeyPatch, task: str, what: str) -> None:
     """The tenth step of each environment is the second of the second update: steps 19 and 20 of the agent."""
-    out, err = mcclt("train", f"probes:{task}", *TINY, "--seeds", "5,6", "--out", "run", code=2)
+    _, err = mcclt("train", f"probes:{task}", *TINY, "--seeds", "5,6", "--out", "run", code=2)
     assert err.count("\n") == 1 and "seed 5" in err and what in err and "step 18" in err
     assert "mcclt train --resume run" in err
     assert checkpoint.load(runs.checkpoints(Path("run"))[-1])[1]["update"] == 1
@@ -564,7 +587,9 @@ def test_an_environment_that_cannot_start(mcclt: Cli) -> None:
 
 def test_an_evaluation_that_fails_leaves_valid_json(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The final evaluation meets a NaN: one sentence, and no file that JSON readers choke on."""
-    _, err = mcclt("train", "probes:BrokenInf-v0", *TINY, "--steps", "16", "--final-episodes", "20", "--out", "run", code=2)
+    _, err = mcclt(
+        "train", "probes:BrokenInf-v0", *TINY, "--steps", "16", "--final-episodes", "20", "--out", "run", code=2
+    )
     assert "inf" in err and "\n" not in err.strip()
     if Path("run/evaluation.json").exists():
         json.loads(Path("run/evaluation.json").read_text(), parse_constant=lambda name: pytest.fail(name))
@@ -581,9 +606,7 @@ def test_as_a_process(tmp_path: Path) -> None:
     bad = subprocess.run([*program, "train", "Hoper-v5"], cwd=tmp_path, capture_output=True, text=True)
     assert bad.returncode == 2 and bad.stdout == ""
     assert bad.stderr == "mcclt: Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'?\n"
-    piped = subprocess.run(
-        f"'{program[0]}' envs | head -1", shell=True, cwd=tmp_path, capture_output=True, text=True
-    )
+    piped = subprocess.run(f"'{program[0]}' envs | head -1", shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert "Tasks" in piped.stdout and piped.stderr == ""
     ascii_only = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     help_text = subprocess.run([*program, "envs"], cwd=tmp_path, capture_output=True, text=True, env=ascii_only)
@@ -596,4 +619,6 @@ def test_settings_reach_the_trainer(mcclt: Cli) -> None:
     mcclt("train", PENDULUM, *TINY, "--seeds", "3", "--out", "run", "--quiet")
     stored = runs.stored_config(Path("run"))
     assert stored == run_config(groups={"ppo-plain": agent(critic="plain")}, seeds=(3,))
-    assert checkpoint.load(runs.checkpoints(Path("run"))[-1])[1]["config"] == json.loads(Path("run/config.json").read_text())
+    assert checkpoint.load(runs.checkpoints(Path("run"))[-1])[1]["config"] == json.loads(
+        Path("run/config.json").read_text()
+    )

@@ -3,12 +3,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from probes import Counter, NanStart, Noisy, RaisingStart, counter_length, factory
 
 from mcclt.collect import EpisodeStats, FaultError, collect, to_env_action
 from mcclt.envs import make_vec
 from mcclt.nets import Categorical, Gaussian
 from mcclt.randomness import Purpose, stream
+from probes import Counter, NanStart, Noisy, RaisingStart, counter_length, factory
 
 
 def keys(seeds: tuple[int, ...], n_envs: int) -> list[tuple[int, ...]]:

@@ -142,7 +142,11 @@ def test_agent_refuses_unknown_choices(name: str) -> None:
 @pytest.mark.parametrize(
     "name, value",
     [
-        *[(name, value) for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split() for value in (0, -4)],
+        *[
+            (name, value)
+            for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split()
+            for value in (0, -4)
+        ],
         ("eval_freq", -1),
         ("final_episodes", -1),
         ("max_episode_steps", 0),
@@ -222,7 +226,7 @@ def test_the_baselines_take_the_column_of_mcclt(algo: str, critic: str) -> None:
 
 
 def test_no_paper_preset_for_other_tasks() -> None:
-    with pytest.raises(UnknownNameError, match="Did you mean 'Walker2d'.*preset paper"):
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'Walker2d'.*preset paper"):
         paper_preset("Walker3d-v5", "ppo", "normal")
 
 
@@ -337,7 +341,8 @@ def test_round_trip_of_numbers_is_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"task": "a"}, {"task": 3, "groups": {}}, {"task": "a", "groups": {"b": 1}}, {"task": "a", "groups": []}]
+    "data",
+    [{}, {"task": "a"}, {"task": 3, "groups": {}}, {"task": "a", "groups": {"b": 1}}, {"task": "a", "groups": []}],
 )
 def test_from_dict_refuses(data: Any) -> None:
     with pytest.raises(ConfigError):
@@ -385,7 +390,7 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes) -> None:
 
 
 def test_missing_file_and_directory(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Cannot read the configuration .*none.toml: No such file"):
+    with pytest.raises(ConfigError, match=r"Cannot read the configuration .*none.toml: No such file"):
         config.read_file(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="Cannot read"):
         config.read_file(tmp_path)

@@ -4,7 +4,8 @@ from mcclt import errors
 
 
 @pytest.mark.parametrize(
-    "name, meant", [("Hoper-v5", "Hopper-v5"), ("hopper-v5", "Hopper-v5"), ("HOPPER-V5", "Hopper-v5"), ("Ant5", "Ant-v5")]
+    "name, meant",
+    [("Hoper-v5", "Hopper-v5"), ("hopper-v5", "Hopper-v5"), ("HOPPER-V5", "Hopper-v5"), ("Ant5", "Ant-v5")],
 )
 def test_suggests_the_nearest_name(name: str, meant: str) -> None:
     error = errors.UnknownNameError("task", name, ["Hopper-v5", "Ant-v5"])

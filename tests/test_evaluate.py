@@ -2,10 +2,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from probes import Counter, counter_length
 
 from mcclt.envs import make_vec
 from mcclt.evaluate import run_episodes
+from probes import Counter, counter_length
 
 
 def zeros(obs: np.ndarray) -> np.ndarray:

@@ -58,7 +58,9 @@ def test_plain_lines() -> None:
     assert " 0 s left" in lines[-1]
 
 
-@pytest.mark.parametrize("total, stride, start, count", [(64, 16, 0, 4), (17, 16, 0, 2), (1000, 1, 900, 2), (16, 16, 0, 1)])
+@pytest.mark.parametrize(
+    "total, stride, start, count", [(64, 16, 0, 4), (17, 16, 0, 2), (1000, 1, 900, 2), (16, 16, 0, 1)]
+)
 def test_how_many_lines(total: int, stride: int, start: int, count: int) -> None:
     lines = plain_lines(total, stride, start)
     assert len(lines) == count
@@ -86,7 +88,8 @@ def test_live_bar_survives_an_interrupt_and_prints_above() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize(
-    "text", ["raised RuntimeError: the motor [/burns] is [out]", "value [nan] of [bold]", "see runs/a:star:b", "x" * 300]
+    "text",
+    ["raised RuntimeError: the motor [/burns] is [out]", "value [nan] of [bold]", "see runs/a:star:b", "x" * 300],
 )
 def test_messages_come_through_as_they_are(terminal: bool, text: str) -> None:
     """An environment's message is no markup."""

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probes import TINY, agent, run_config
 
 from mcclt import checkpoint, runs
 from mcclt.config import from_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError
 from mcclt.train import Row, Trainer, run
+from probes import TINY, agent, run_config
 
 CONFIG = run_config(
     groups={"a": agent(critic="plain"), "b": agent(critic="plain", gamma=0.9)},
@@ -35,7 +35,9 @@ class Stop:
     def on_message(self, text: str) -> None: ...
 
 
-def train(directory: runs.Run, trainer: Trainer, before: list[Any] | None = None, after: list[Any] | None = None) -> None:
+def train(
+    directory: runs.Run, trainer: Trainer, before: list[Any] | None = None, after: list[Any] | None = None
+) -> None:
     try:
         run(trainer, [*(before or []), directory, *(after or [])], lambda: directory.save(trainer))
     finally:
@@ -53,7 +55,9 @@ def resume(path: Path) -> tuple[runs.Run, Trainer, list[str]]:
 def metrics(path: Path) -> list[dict[str, Any]]:
     text = (path / "metrics.jsonl").read_text()
     assert text.endswith("\n")
-    return [json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) for line in text.splitlines()]
+    return [
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) for line in text.splitlines()
+    ]
 
 
 def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,7 +164,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(finished: Path, copy: Pat
 def test_no_readable_checkpoint(copy: Path) -> None:
     for file in runs.checkpoints(copy):
         file.write_bytes(b"x")
-    with pytest.raises(CheckpointError, match="No checkpoint of .* can be read"):
+    with pytest.raises(CheckpointError, match=r"No checkpoint of .* can be read"):
         runs.load_latest(copy)
     for file in runs.checkpoints(copy):
         file.unlink()
@@ -176,10 +180,12 @@ def test_not_a_run(tmp_path: Path) -> None:
             runs.stored_config(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[1]", "5", "null", '{"task": "x"}', '{"task": "x", "groups": {"a": {"b": 1}}}', "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[1]", "5", "null", '{"task": "x"}', '{"task": "x", "groups": {"a": {"b": 1}}}', "\udcff"]
+)
 def test_a_spoilt_configuration(copy: Path, text: str) -> None:
     (copy / "config.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(CheckpointError, match="config.json"):
+    with pytest.raises(CheckpointError, match=r"config.json"):
         runs.stored_config(copy)
 
 
@@ -196,7 +202,7 @@ def test_spoilt_metrics_do_not_hinder_resuming(copy: Path) -> None:
 
 def test_refuses_a_directory_in_use(finished: Path, tmp_path: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
-    with pytest.raises(ConfigError, match="already in use: .*--resume"):
+    with pytest.raises(ConfigError, match=r"already in use: .*--resume"):
         runs.Run.create(finished, CONFIG)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
     file = tmp_path / "file"

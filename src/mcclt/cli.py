@@ -350,25 +350,26 @@ def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> Non
     from mcclt.train import run as run_training
 
     resume = f"mcclt train --resume {run.path}"
+    config = trainer.config
     try:
         with contextlib.ExitStack() as stack:
             display: Any = Quiet(console)
             if not quiet:
-                display = stack.enter_context(Display(console, trainer.config.steps, trainer.step))
+                display = stack.enter_context(Display(console, config.steps, trainer.step))
             run_training(trainer, [run, display], lambda: run.save(trainer))
+        if config.final_episodes:
+            returns, lengths = trainer.evaluate(config.final_episodes, 0)
+            run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
+            if not quiet:
+                show_returns(console, trainer.agents, returns)
     except KeyboardInterrupt:
-        console.print(f"\nInterrupted at {trainer.step:,} steps; a checkpoint is saved. Continue with\n  {resume}")
+        where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
+        console.print(f"\nInterrupted {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
         raise SystemExit(130) from None
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
     except CheckpointError as error:
         raise CheckpointError(f"{error} The run stops at {trainer.step:,} steps.") from None
-    episodes = trainer.config.final_episodes
-    if episodes:
-        returns, lengths = trainer.evaluate(episodes, 0)
-        run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
-        if not quiet:
-            show_returns(console, trainer.agents, returns)
     if not quiet:
         console.print(f"Run directory: {run.path}", soft_wrap=True)
 
