@@ -10,6 +10,8 @@ model = PPO.load("hopper")
 """
 
 import contextlib
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,6 +19,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 
 from mcclt import checkpoint, normal, runs
 from mcclt.collect import to_env_action
@@ -30,8 +33,14 @@ from mcclt.progress import Display
 from mcclt.randomness import Purpose, stream
 from mcclt.train import Observer, Trainer, run, spec_from_dict
 
-RUN_ONLY = ("task", "seeds", "steps", "groups")
-"""Run settings that are not keyword arguments of a model."""
+ELSEWHERE = {
+    "algo": "choose PPO or TRPO",
+    "task": "it is the first argument",
+    "seeds": "say seed=, one or a list",
+    "steps": "say how many to learn(total_timesteps)",
+    "groups": "`mcclt train --config` trains several groups",
+}
+"""Settings that are not keyword arguments of a model, and what to say instead."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Model:
         *,
         critic: str = "normal",
         weighting: str | None = None,
-        seed: int | list[int] | tuple[int, ...] = 0,
+        seed: int | Sequence[int] | None = 0,
         **settings: Any,
     ) -> None:
         """Makes untrained agents.
@@ -77,16 +86,20 @@ class Model:
             env: a task id such as "Hopper-v5", a `gymnasium.Env` class, or a function that makes one.
             critic: plain, quantile, normal (MC-CLT) or ensemble.
             weighting: uniform, accuracy or exploration; by default as the paper pairs it with the critic.
-            seed: one seed, or several: then all of them train together, each as if alone.
+            seed: one seed, or several: then all of them train together, each as if alone. None: any.
             **settings: any other setting of `AgentConfig` or `RunConfig`, e.g. `n_envs`, `gamma`, `w_tar`.
         """
-        ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig) and k not in RUN_ONLY}
+        for name, instead in ELSEWHERE.items():
+            if name in settings:
+                raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
+        ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
         agent = override(
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
             {k: v for k, v in settings.items() if k not in ours},
         )
         name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-        base = RunConfig(task=str(name), seeds=parse_seeds(seed), groups={self.algo: agent})
+        seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
+        base = RunConfig(task=str(name), seeds=seeds, groups={self.algo: agent})
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
         self._env = None if isinstance(env, str) else env
@@ -130,6 +143,8 @@ class Model:
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
         """
+        if total_timesteps < 1:
+            raise ConfigError(f"total_timesteps = {total_timesteps} is not allowed: it must be at least 1.")
         trainer = self._make_trainer()
         steps = trainer.step + int(total_timesteps)
         trainer.config = self.config = override(self.config, {"steps": steps})
@@ -145,8 +160,6 @@ class Model:
                     directory.save(trainer)
 
             if progress_bar:
-                from rich.console import Console
-
                 observers.append(stack.enter_context(Display(Console(), steps, trainer.step)))
             try:
                 run(trainer, observers, save)
@@ -187,6 +200,13 @@ class Model:
         """
         del episode_start
         obs, single = self._batch(observation)
+        action = self._act(obs, deterministic, seed)
+        if self._spec.discrete:
+            action = action + self._spec.action_start
+        return (action[0] if single else action), state
+
+    def _act(self, obs: np.ndarray, deterministic: bool, seed: int | None) -> np.ndarray:
+        """Actions at obs [B, O] as engines take them: within bounds; discrete ones counted from 0."""
         i = self._index(seed)
         params = jax.tree.map(lambda x: x[i], self._policies)
         policy = self._learner.policy
@@ -196,8 +216,7 @@ class Model:
             self._draws += 1
             key = stream(self.seeds[i], Purpose.PREDICT, self._draws)
             action = policy.sample(params, obs, np.asarray(policy.noise(key, (len(obs),))))
-        action = to_env_action(action, self._spec.action_low, self._spec.action_high)
-        return (action[0] if single else action), state
+        return to_env_action(action, self._spec.action_low, self._spec.action_high)
 
     def value_distribution(self, observation: Any, *, seed: int | None = None) -> ValueDistribution:
         """What the critic of one agent believes about one observation [O] or a batch [B, O]."""
@@ -320,6 +339,8 @@ def evaluate_policy(
     Returns:
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
+    if n_eval_episodes < 1:
+        raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
     source = env if env is not None else (model._env or model.config.task)
     index = model.seeds[model._index(seed)]
     keys = [(index, int(Purpose.EVAL_RESET), 0, e) for e in range(min(n_envs, n_eval_episodes))]
@@ -331,7 +352,7 @@ def evaluate_policy(
             )
 
         def act(obs: np.ndarray) -> np.ndarray:
-            return model.predict(obs[0], deterministic=deterministic, seed=seed)[0][None]
+            return model._act(obs[0], deterministic, seed)[None]
 
         returns, lengths = run_episodes(vec, act, 1, n_eval_episodes)
     finally:

@@ -26,20 +26,27 @@ Arrays = dict[str, np.ndarray]
 
 def save(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
     """Writes arrays and JSON-able `meta`; either the whole file is there afterwards, or the old one."""
-    contiguous = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+    contiguous = {name: np.asarray(x, order="C") for name, x in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
-    header = {"format": FORMAT, "version": str(VERSION), "meta": text, "digest": _digest(contiguous, text)}
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "meta": text,
+        "digest": _digest(contiguous, str(VERSION) + text),
+    }
     write_atomically(path, safetensors.numpy.save(contiguous, metadata=header))
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Reads what `save` wrote, or raises a `CheckpointError` that says what is wrong."""
-    if not path.is_file():
-        raise CheckpointError(f"There is no checkpoint at {path}.")
     try:
+        if not path.is_file():
+            raise CheckpointError(f"There is no checkpoint at {path}.")
         with safetensors.safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except CheckpointError:
+        raise
     except OSError as error:
         raise CheckpointError(f"Cannot read {path}: {error.strerror or error}.") from None
     except Exception as error:  # the reader's own error types are not public
@@ -47,11 +54,11 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")
     version = header.get("version", "")
-    if not version.isdigit() or int(version) > VERSION:
+    if not version.isdecimal() or int(version) > VERSION:
         raise CheckpointError(
             f"{path} has format version {version!r}, newer than this program's {VERSION}: update mcclt to read it."
         )
-    if header.get("digest") != _digest(arrays, header.get("meta", "")):
+    if header.get("digest") != _digest(arrays, version + header.get("meta", "")):
         raise CheckpointError(f"{path} is damaged: its checksum does not match; use an earlier one.")
     return arrays, json.loads(header["meta"])
 
@@ -62,7 +69,7 @@ def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
     for name in sorted(arrays):
         x = arrays[name]
         digest.update(f"{name}|{x.dtype.str}|{x.shape}|".encode())
-        digest.update(np.ascontiguousarray(x).tobytes())
+        digest.update(x.tobytes())
     return digest.hexdigest()
 
 
@@ -73,6 +80,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, 0o666 & ~_umask())  # temporary files are private; what they become is not
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -82,6 +90,13 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise CheckpointError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def flatten(prefix: str, tree: Any) -> Arrays:

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import io
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -187,6 +189,9 @@ TRAIN_DEFAULT = Train(RunFlags(), AgentFlags())
 def main(argv: list[str] | None = None) -> None:
     """Parses, runs, and turns our errors into one sentence and exit code 2."""
     args = sys.argv[1:] if argv is None else argv
+    for out in (sys.stdout, sys.stderr):  # a terminal without Unicode gets question marks, not a traceback
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="replace")
     try:
         if args == ["--version"]:
             from mcclt import __version__
@@ -207,6 +212,9 @@ def main(argv: list[str] | None = None) -> None:
     except MccltError as error:
         print(f"mcclt: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("mcclt: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         raise SystemExit(1) from None
@@ -223,6 +231,13 @@ __doc_short__ = "Distributional, uncertainty-aware PPO and TRPO for continuous c
 def parse_train(args: list[str], default: Train) -> Train:
     """Flags on top of other defaults."""
     return tyro.cli(Train, prog="mcclt train", default=default, args=args)
+
+
+def plain_console() -> "Console":
+    """A console that prints what it is given: no markup, emoji or colours found in the text."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 # --- mcclt train -------------------------------------------------------------------------------------------
@@ -248,13 +263,17 @@ def resolve(args: list[str]) -> tuple[RunConfig, Train]:
     for name, group in groups.items():
         # Parsed once to know algorithm and critic, which choose the preset; once more on top of it.
         known = _with_defaults(args, run_file, agent_file | group).agent
+        if command.variants:
+            known = override(known, group)
         preset = {}
         if command.preset is not None:
             if command.preset not in PRESETS:
                 raise UnknownNameError("preset", command.preset, PRESETS)
-            preset = PRESETS[command.preset](command.run.task, known.algo, group.get("critic", known.critic))
+            preset = PRESETS[command.preset](command.run.task, known.algo, known.critic)
         agent = _with_defaults(args, run_file, preset | agent_file | group).agent
-        agents[name] = override(AgentConfig(**_own(agent, AgentConfig)), group)
+        # A variant of the paper is what it is; a group from a file may be changed by flags, like all of the file.
+        fixed = group if command.variants else {}
+        agents[name] = override(AgentConfig(**_own(agent, AgentConfig)), fixed)
     settings = _own(command.run, RunConfig) | {"groups": agents}
     return RunConfig(**settings), command
 
@@ -312,10 +331,8 @@ def resume_config(args: list[str], command: Train) -> RunConfig:
 
 def train(command: Train, args: list[str]) -> None:
     """`mcclt train`."""
-    from rich.console import Console
-
     config, command = (resume_config(args, command), command) if command.resume is not None else resolve(args)
-    console = Console(quiet=False, highlight=False)
+    console = plain_console()
     from mcclt import runs
     from mcclt.train import Trainer
 
@@ -346,10 +363,12 @@ def train(command: Train, args: list[str]) -> None:
 
 
 def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
+    from mcclt import interrupts
     from mcclt.progress import Display, Quiet
+    from mcclt.runs import resume_command
     from mcclt.train import run as run_training
 
-    resume = f"mcclt train --resume {run.path}"
+    resume = resume_command(run.path)
     config = trainer.config
     try:
         with contextlib.ExitStack() as stack:
@@ -358,7 +377,10 @@ def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> Non
                 display = stack.enter_context(Display(console, config.steps, trainer.step))
             run_training(trainer, [run, display], lambda: run.save(trainer))
         if config.final_episodes:
-            returns, lengths = trainer.evaluate(config.final_episodes, 0)
+            with interrupts.deferred():
+                returns, lengths = trainer.evaluate(config.final_episodes, 0)
+            for text in trainer.messages:
+                display.on_message(text)
             run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
             if not quiet:
                 show_returns(console, trainer.agents, returns)
@@ -377,7 +399,13 @@ def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> Non
 def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
     """One record per agent."""
     return [
-        {"group": g, "seed": s, "returns": [float(x) for x in r], "lengths": [int(x) for x in n]}
+        # JSON has no NaN: an episode that failed is null
+        {
+            "group": g,
+            "seed": s,
+            "returns": [float(x) if math.isfinite(x) else None for x in r],
+            "lengths": [int(x) for x in n],
+        }
         for (g, s), r, n in zip(agents, returns, lengths, strict=True)
     ]
 
@@ -387,7 +415,7 @@ def show_config(console: "Console", config: RunConfig, trainer: "Trainer") -> No
     from rich.table import Table
 
     table = Table(title=f"{config.task} on the {trainer.spec.engine} engine", title_justify="left")
-    table.add_column("setting")
+    table.add_column("setting", no_wrap=True)
     for name in config.groups:
         table.add_column(name)
     data = to_dict(config)
@@ -435,7 +463,6 @@ def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any
 def evaluate(command: Evaluate) -> None:
     """`mcclt evaluate`."""
     import numpy as np
-    from rich.console import Console
 
     if command.episodes < 1:
         raise ConfigError(f"episodes = {command.episodes} is not allowed: it must be at least 1.")
@@ -447,7 +474,12 @@ def evaluate(command: Evaluate) -> None:
         model = load(command.model, group=group)
         for seed in model.seeds:
             returns, lengths = evaluate_policy(
-                model, command.task, command.episodes, return_episode_rewards=True, seed=seed, n_envs=16
+                model,
+                command.task,
+                command.episodes,
+                return_episode_rewards=True,
+                seed=seed,
+                n_envs=model.config.n_envs,
             )
             agents.append((group, seed))
             rows.append(returns)
@@ -455,7 +487,7 @@ def evaluate(command: Evaluate) -> None:
     if command.json:
         print(json.dumps(evaluation_data(agents, rows, steps)))
     else:
-        show_returns(Console(highlight=False), agents, np.array(rows))
+        show_returns(plain_console(), agents, np.array(rows))
 
 
 def envs(command: Envs) -> None:
@@ -466,14 +498,13 @@ def envs(command: Envs) -> None:
     if command.json:
         print(json.dumps([row._asdict() for row in rows]))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="Tasks (any other Gymnasium id works too)", title_justify="left")
-    for column in ("task", "engine", "version", "time limit", "exact resume", "other engines"):
-        table.add_column(column)
+    for column in ("task", "engine", "version", "limit", "exact resume", "other engines"):
+        table.add_column(column, no_wrap=column == "task")
     for row in rows:
         others = ", ".join(e for e in row.engines if e != row.engine)
         exact = "yes" if row.resumable else "new episodes"
         table.add_row(row.task, row.engine, row.version, str(row.max_episode_steps or "–"), exact, others)
-    Console(highlight=False).print(table)
+    plain_console().print(table)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mcclt import interrupts
 from mcclt.envs.api import VectorEnv
 from mcclt.errors import EnvironmentFault
 from mcclt.learner import Rollout
@@ -129,7 +130,23 @@ def collect(
     truncated_buffer = np.empty((agents, horizon, n_envs), bool)
     faults: dict[int, Fault] = {}
 
+    def settle(found: list[Fault]) -> np.ndarray:
+        """Raises, or restarts the agents at fault and returns what everybody acts on next."""
+        if raise_faults:
+            raise FaultError(found[0])
+        mask = np.zeros((agents, n_envs), bool)
+        for fault in found:
+            faults.setdefault(fault.agent, fault)
+            stats.forget_running(fault.agent)
+            mask[fault.agent] = True
+        fresh = env.restart(mask.reshape(-1)).reshape(agents, n_envs, -1)
+        # A restart may fail as well: its agent acts on zeros, and is not learnt from.
+        return np.where(np.isfinite(fresh), fresh, np.float32(0))
+
+    if found := _find_faults(env, np.zeros((agents, n_envs)), obs, obs, 0):
+        obs = settle(found)
     for t in range(horizon):
+        interrupts.check()
         action = policy.sample(params, obs, noise[:, t])
         sent = to_env_action(action, spec.action_low, spec.action_high)
         step = env.step(sent.reshape(agents * n_envs, *sent.shape[2:]))
@@ -141,23 +158,9 @@ def collect(
         obs_buffer[:, t], action_buffer[:, t], reward_buffer[:, t] = obs, action, reward
         terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
         obs = step.obs.reshape(agents, n_envs, -1)
-
-        # One sum tells whether everything is finite; which one is not is asked only then.
-        if not np.isfinite(step.reward.sum() + step.next_obs.sum() + step.obs.sum()) or env.faults():
-            found = _find_faults(env, reward, next_obs, obs, t)
-            if found and raise_faults:
-                raise FaultError(found[0])
-            for fault in found:
-                faults.setdefault(fault.agent, fault)
-                stats.forget_running(fault.agent)
-                reward[fault.agent] = 0
-            if found:
-                mask = np.zeros((agents, n_envs), bool)
-                mask[[fault.agent for fault in found]] = True
-                obs = env.restart(mask.reshape(-1)).reshape(agents, n_envs, -1)
-                terminated = terminated & ~mask
-                truncated = truncated & ~mask
         stats.add(reward, terminated | truncated)
+        if found := _find_faults(env, reward, next_obs, obs, t):
+            obs = settle(found)
 
     for agent in faults:
         for buffer in (obs_buffer, next_buffer, reward_buffer):
@@ -182,21 +185,25 @@ class FaultError(EnvironmentFault):
 
 
 def _find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
-    """The first fault of each agent at this step; empty if a sum merely overflowed."""
+    """The first fault of each agent at this step."""
     agents, n_envs = reward.shape
     raised = env.faults()
+    finite = np.isfinite(reward) & np.isfinite(next_obs).all(axis=-1) & np.isfinite(obs).all(axis=-1)
+    if finite.all() and not raised:
+        return []
     found = []
     for a in range(agents):
         for e in range(n_envs):
-            what = None
             if (index := a * n_envs + e) in raised:
-                what = f"raised {raised[index]}"
+                what = raised[index]
+            elif finite[a, e]:
+                continue
             elif not np.isfinite(reward[a, e]):
                 what = f"returned the reward {reward[a, e]}"
-            elif not np.isfinite(both := np.concatenate([next_obs[a, e], obs[a, e]])).all():
+            else:
+                both = np.concatenate([next_obs[a, e], obs[a, e]])
                 k = int(np.flatnonzero(~np.isfinite(both))[0])
-                what = f"returned {both[k]} in place {k % next_obs.shape[-1]} of the observation"
-            if what is not None:
-                found.append(Fault(a, e, t, what))
-                break
+                what = f"returned {both[k]} in place {k % obs.shape[-1]} of the observation"
+            found.append(Fault(a, e, t, what))
+            break
     return found

@@ -7,12 +7,15 @@ steps, and one `AgentConfig` per group of a population). This module does not im
 import dataclasses
 import difflib
 import json
+import math
+import operator
 import re
 import tomllib
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,6 +100,9 @@ class AgentConfig:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         check_literals(self)
+        for name in fields_of(AgentConfig):
+            value = getattr(self, name)
+            require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
         positive = (
             "kappa learning_rate policy_iterations critic_learning_rate critic_iterations target_kl "
             "clip_range cg_max_steps line_search_max_iter variance_floor"
@@ -164,6 +170,12 @@ class RunConfig:
         """Refuses values that make no sense."""
         check_literals(self)
         require(len(self.groups) > 0, "groups = {}", "at least one group")
+        for name in self.groups:
+            require(
+                re.fullmatch(r"[\w+=.,:@-]+", name) is not None and name.strip(".") != "",
+                f"group name {name!r}",
+                "letters, digits and any of - _ . , + = : @ (it becomes part of file names)",
+            )
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
         require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
         require(all(0 <= s < 2**32 for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
@@ -253,37 +265,48 @@ PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper":
 
 def parse_steps(text: str | int) -> int:
     """Reads 200000, 200_000, 200k, 1M, 1.5M or 1e6."""
-    if isinstance(text, int):
+    if type(text) is int:
         return text
-    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kKmM]?)", text.strip())
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", str(text).strip())
     scale = {"": 1, "k": 1_000, "m": 1_000_000}
-    value = float(match[1].replace("_", "")) * scale[match[2].lower()] if match else 0.5
-    if value != int(value):
+    value = Decimal(match[1].replace("_", "")) * scale[match[2].lower()] if match else Decimal("0.5")
+    if value != int(value) or isinstance(text, bool | list | tuple):
         raise ConfigError(f"{text!r} is not a number of steps: give a whole number such as 200000, 200k or 1M.")
     return int(value)
 
 
-def parse_seeds(text: str | int | list[int] | tuple[int, ...]) -> tuple[int, ...]:
-    """Reads 3, "0,1,2", "0..7" (both ends included) or a list."""
-    if isinstance(text, int):
-        return (text,)
-    if isinstance(text, list | tuple):
-        return tuple(text)
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*", part)
-        if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise ConfigError(f"seeds = {text!r} is not allowed: give 3, a list 0,1,2 or a range 0..7.")
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return tuple(seeds)
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Reads 3, "0,1,2", "0..7" (both ends included), or a sequence of whole numbers."""
+    refusal = ConfigError(
+        f"seeds = {value!r} is not allowed: give 3, a list 0,1,2 or a range 0..7 of at most {MOST_SEEDS:,} seeds."
+    )
+    if isinstance(value, str):
+        seeds: list[int] = []
+        for part in value.split(","):
+            match = re.fullmatch(r"\s*([0-9]{1,10})(?:\.\.([0-9]{1,10}))?\s*", part)
+            if match is None:
+                raise refusal
+            first, last = int(match[1]), int(match[2] or match[1])
+            if not first <= last < first + MOST_SEEDS:
+                raise refusal
+            seeds += range(first, last + 1)
+        return tuple(seeds)
+    try:
+        values = [value] if not hasattr(value, "__iter__") else list(value)
+        if any(isinstance(v, bool) for v in values):
+            raise refusal
+        return tuple(operator.index(v) for v in values)  # NumPy's integers as well
+    except TypeError:
+        raise refusal from None
 
 
+MOST_SEEDS = 10_000
 _PARSERS: dict[str, typing.Callable[[Any], Any]] = {"steps": parse_steps, "seeds": parse_seeds}
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
     """A value from a file as the type of field `name`, or a `ConfigError`."""
-    if name in _PARSERS and isinstance(value, str | int | list | tuple):
+    if name in _PARSERS:
         return _PARSERS[name](value)
     kind = typing.get_type_hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -313,7 +336,7 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
     names = fields_of(type(config))
     for name in values:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+            near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"Unknown setting {name!r}.{meant} `mcclt train --help` lists all settings.")
     return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})
@@ -340,6 +363,8 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 def from_dict(data: Mapping[str, Any]) -> RunConfig:
     """Reads what `to_dict` wrote."""
+    if not isinstance(data, dict):
+        raise ConfigError("A run's configuration must be a table of settings.")
     data = dict(data)
     groups = data.pop("groups", None)
     if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):

@@ -4,8 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mcclt import interrupts
 from mcclt.collect import to_env_action
 from mcclt.envs.api import VectorEnv
+from mcclt.errors import EnvironmentFault
+
+LONGEST = 100_000
+"""An episode of more steps than this is taken to have no end."""
 
 
 def run_episodes(
@@ -23,7 +28,7 @@ def run_episodes(
         episodes: per agent.
 
     Returns:
-        Returns and lengths, each [A, episodes].
+        Returns and lengths, each [A, episodes]; a return is NaN where an environment raised or returned it.
     """
     spec = env.spec
     n_envs = env.num_envs // agents
@@ -33,12 +38,18 @@ def run_episodes(
     done_count = np.zeros((agents, n_envs), int)
     obs = env.reset()
     while (unfinished := done_count < quota).any():
+        interrupts.check()
+        obs = np.where(np.isfinite(obs), obs, np.float32(0))
         action = to_env_action(act(obs.reshape(agents, n_envs, -1)), spec.action_low, spec.action_high)
         step = env.step(action.reshape(agents * n_envs, *action.shape[2:]))
         obs = step.obs
         a, e = np.nonzero(unfinished)
         returns[a, e, done_count[a, e]] += step.reward.reshape(agents, n_envs)[a, e]
         lengths[a, e, done_count[a, e]] += 1
+        if lengths.max() > LONGEST:
+            raise EnvironmentFault(
+                f"An episode of {spec.task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
+            )
         done_count += unfinished & (step.terminated | step.truncated).reshape(agents, n_envs)
     finished = np.arange(quota.max())[None, :] < quota[:, None]  # [E, quota]
     return returns[:, finished], lengths[:, finished]

@@ -22,7 +22,7 @@ class Display:
         self._printed = start * LINES // total
         if self._live:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("steps  {task.fields[fps]}"),
@@ -54,12 +54,15 @@ class Display:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
             self.console.print(
-                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s  {left:>5.0f} s left  {text}", soft_wrap=True
+                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s  {left:>5.0f} s left  {text}",
+                soft_wrap=True,
+                markup=False,
+                emoji=False,
             )
 
     def on_message(self, text: str) -> None:
         """Prints above the bar."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
 
 
 def describe(rows: list[Row]) -> str:
@@ -88,4 +91,4 @@ class Quiet:
 
     def on_message(self, text: str) -> None:
         """Prints."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True, markup=False, emoji=False)

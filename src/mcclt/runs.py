@@ -9,11 +9,13 @@ evaluation.json    returns of the final episodes, per agent
 """
 
 import contextlib
+import importlib
 import importlib.metadata
 import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -41,11 +43,13 @@ class Run:
     @classmethod
     def create(cls, path: Path, config: RunConfig, wandb: bool = False) -> "Run":
         """Makes a new directory, or says why not."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(
-                f"{path} is already in use: choose another --out, or continue it with  mcclt train --resume {path}"
-            )
+        if wandb:
+            require_wandb()
         with _writable(path):
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise ConfigError(
+                    f"{path} is already in use: choose another --out, or continue it with  {resume_command(path)}"
+                )
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         _write_json(path / "config.json", to_dict(config))
         _write_json(path / "versions.json", versions())
@@ -57,7 +61,7 @@ class Run:
         """Reopens a directory at a checkpoint; lines logged after it will be written again."""
         with _writable(path):
             metrics = path / "metrics.jsonl"
-            lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+            lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines() if metrics.exists() else []
             kept = [line for line in lines if _update_of(line) <= update]
             checkpoint.write_atomically(metrics, "".join(f"{line}\n" for line in kept).encode())
             _write_json(path / "config.json", to_dict(config))
@@ -98,6 +102,11 @@ class Run:
             tracker.close()
 
 
+def resume_command(path: Path) -> str:
+    """What to type to continue a run."""
+    return f"mcclt train --resume {shlex.quote(str(path))}"
+
+
 def checkpoints(path: Path) -> list[Path]:
     """A run's checkpoints, oldest first."""
     return sorted((path / "checkpoints").glob(f"update-*{checkpoint.SUFFIX}"))
@@ -136,7 +145,12 @@ def default_path(config: RunConfig) -> Path:
     """runs/TASK__GROUPS__TIME."""
     name = "+".join(config.groups) if len(config.groups) <= 3 else f"{len(config.groups)}-groups"
     task = config.task.replace("/", "_").replace(":", "_")
-    return Path("runs") / f"{task}__{name}__{time.strftime('%Y%m%d-%H%M%S')}"
+    path = Path("runs") / f"{task}__{name}__{time.strftime('%Y%m%d-%H%M%S')}"
+    again = 2
+    while path.exists():  # another run began in this very second
+        path = path.with_name(f"{path.name.split('~')[0]}~{again}")
+        again += 1
+    return path
 
 
 def versions() -> dict[str, Any]:
@@ -186,7 +200,7 @@ def _update_of(line: str) -> float:
 
 
 def _write_json(path: Path, data: Any) -> None:
-    checkpoint.write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
+    checkpoint.write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
 
 
 @contextlib.contextmanager
@@ -215,7 +229,7 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
 
         self._means = len(config.groups) * len(config.seeds) > TENSORBOARD_LIMIT
-        self._open = lambda name: SummaryWriter(logdir=str(path / name), purge_step=step or None)
+        self._open = lambda name: SummaryWriter(logdir=str(path / name), purge_step=step + 1 if step else None)
         self._writers: dict[str, Any] = {}
 
     def log(self, rows: list[Row]) -> None:
@@ -237,10 +251,7 @@ class WandB(Tracker):
     """One W&B run; agents are told apart by prefix."""
 
     def __init__(self, path: Path, config: RunConfig) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise MissingExtraError("Weights & Biases logging", "wandb") from None
+        wandb = require_wandb()
         self._run = wandb.init(project="mcclt", name=path.name, dir=str(path), config=to_dict(config))
 
     def log(self, rows: list[Row]) -> None:
@@ -254,6 +265,14 @@ class WandB(Tracker):
     def close(self) -> None:
         """Ends the run."""
         self._run.finish()
+
+
+def require_wandb() -> Any:
+    """The wandb module, or what to install."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError:
+        raise MissingExtraError("Weights & Biases logging", "wandb") from None
 
 
 def _by_curve(rows: list[Row], means: bool) -> dict[str, Row]:

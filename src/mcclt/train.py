@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt import checkpoint
+from mcclt import checkpoint, interrupts
 from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import RunConfig, to_dict
 from mcclt.envs import make_vec
@@ -49,6 +49,7 @@ class Boundary:
     env_state: dict[str, np.ndarray] | None
     stats: dict[str, np.ndarray]
     status: tuple[str, ...]
+    last_fault: dict[int, int]
 
 
 class Trainer:
@@ -87,6 +88,8 @@ class Trainer:
         self._obs: np.ndarray | None = None
         self._last_fault: dict[int, int] = {}
         self.boundary: Boundary | None = None
+        self.messages: list[str] = []
+        """What a person should be told; `run` passes it on."""
 
     # --- parts ---------------------------------------------------------------------------------------------
 
@@ -137,18 +140,38 @@ class Trainer:
         if self._obs is None:
             self._obs = self.env.reset().reshape(len(self.agents), self.config.n_envs, -1)
         self.boundary = self._capture()
+        try:
+            rows = self._advance()
+        except BaseException:
+            self._rewind(self.boundary)
+            raise
+        self.boundary = self._capture()
+        return rows
+
+    def _advance(self) -> list[Row]:
         start = time.perf_counter()
         rollout, faults = self._collect()
         collected = time.perf_counter()
-        metrics = self._learn(rollout, ok=self._settle(faults))
+        ok = self._settle(faults)
+        metrics = self._learn(rollout, ok)
         learnt = time.perf_counter()
         self.update += 1
         evaluation = self._evaluate_if_due()
         end = time.perf_counter()
         self.timing = {"collect": collected - start, "learn": learnt - collected, "evaluate": end - learnt}
-        rows = self._rows(metrics, evaluation)
-        self.boundary = self._capture()
-        return rows
+        return self._rows(metrics, evaluation, ok)
+
+    def _rewind(self, to: Boundary) -> None:
+        """Undoes a half-made update, so that training can go on in this process too."""
+        self.update, self.states, self.status = to.update, dict(to.states), list(to.status)
+        self.stats = EpisodeStats.from_arrays(to.stats)
+        self._last_fault = dict(to.last_fault)
+        if to.env_state is not None:
+            self.env.set_state(to.env_state)
+            self._obs = to.obs.copy()
+        else:
+            self._obs = None  # new episodes
+            self._forget_running()
 
     def _collect(self) -> tuple[Rollout, list[Fault]]:
         count = len(self.agents)
@@ -161,16 +184,18 @@ class Trainer:
                 self.env, self.policy, self.policies(), self._obs, noise, self.stats, raise_faults
             )
         except FaultError as error:
-            raise EnvironmentFault(self._describe(error.fault)) from None
+            advice = "Mend the environment and resume, or train with --on-nan restart or --on-nan stop."
+            raise EnvironmentFault(f"{self._describe(error.fault)} {advice}") from None
         return rollout, faults
+
+    def _forget_running(self) -> None:
+        for a in range(len(self.agents)):
+            self.stats.forget_running(a)
 
     def _describe(self, fault: Fault) -> str:
         group, seed = self.agents[fault.agent]
         step = self.step + fault.step * self.config.n_envs
-        return (
-            f"Environment {fault.env} of seed {seed} (group {group!r}) {fault.what} at step {step:,}. Mend the"
-            " environment and resume, or train with --on-nan restart or --on-nan stop."
-        )
+        return f"Environment {fault.env} of seed {seed} (group {group!r}) {fault.what} at step {step:,}."
 
     def _settle(self, faults: list[Fault]) -> np.ndarray:
         """Which agents may learn from this rollout [A]; stops those that fail, or fail twice running."""
@@ -179,9 +204,12 @@ class Trainer:
             if not ok[fault.agent]:
                 continue
             ok[fault.agent] = False
-            again = self._last_fault.get(fault.agent) == self.update - 1
-            if self.config.on_nan == "stop" or again:
-                self.status[fault.agent] = f"stopped: {self._describe(fault)}"
+            what = self._describe(fault)
+            if self.config.on_nan == "stop" or self._last_fault.get(fault.agent) == self.update - 1:
+                self.status[fault.agent] = f"stopped: {what}"
+                self.messages.append(f"{what} That agent is stopped; the others go on.")
+            else:
+                self.messages.append(f"{what} That agent drops this update and starts new episodes.")
             self._last_fault[fault.agent] = self.update
         return ok
 
@@ -190,6 +218,7 @@ class Trainer:
         metrics = {}
         size = len(self.config.seeds)
         for g, name in enumerate(self.learners):
+            interrupts.check()
             members = slice(g * size, (g + 1) * size)
             part = jax.tree.map(lambda x, m=members: x[m], rollout)
             new, values = self._update[name](self.states[name], part)
@@ -223,11 +252,20 @@ class Trainer:
         env = self._make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
         params = self.policies()
         try:
-            return run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
+            found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
         finally:
             env.close()
+        for (group, seed), returns in zip(self.agents, found[0], strict=True):
+            if not np.isfinite(returns).all():
+                what = f"The evaluation of seed {seed} (group {group!r}) returned {returns[~np.isfinite(returns)][0]}."
+                if self.config.on_nan == "raise":
+                    raise EnvironmentFault(what)
+                self.messages.append(what)
+        return found
 
-    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None) -> list[Row]:
+    def _rows(
+        self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None, ok: np.ndarray
+    ) -> list[Row]:
         rows = []
         per_second = self.config.steps_per_update * len(self.agents) / sum(self.timing.values())
         for a, (group, seed) in enumerate(self.agents):
@@ -240,8 +278,9 @@ class Trainer:
             if evaluation is not None:
                 row["eval/mean_reward"] = float(evaluation[a].mean())
                 row["eval/std_reward"] = float(evaluation[a].std())
-            index = a % len(self.config.seeds)
-            row |= {name: float(values[index]) for name, values in metrics[group].items()}
+            if ok[a]:  # otherwise nothing was learnt
+                index = a % len(self.config.seeds)
+                row |= {name: float(values[index]) for name, values in metrics[group].items()}
             row |= {"time/fps": per_second} | {f"time/{k}": v for k, v in self.timing.items()}
             rows.append(row)
         return rows
@@ -257,12 +296,16 @@ class Trainer:
             env_state=self.env.get_state() if self.spec.resumable else None,
             stats=self.stats.to_arrays(),
             status=tuple(self.status),
+            last_fault=dict(self._last_fault),
         )
 
     def to_checkpoint(self) -> tuple[checkpoint.Arrays, dict[str, Any]]:
         """The last boundary as arrays and metadata for `checkpoint.save`."""
         if self.boundary is None:  # nothing collected yet: there is no environment state worth keeping
-            boundary = Boundary(self.update, self.states, np.zeros(0), None, {}, tuple(self.status))
+            stats = self.stats.to_arrays()
+            boundary = Boundary(
+                self.update, self.states, np.zeros(0), None, stats, tuple(self.status), self._last_fault
+            )
         else:
             boundary = self.boundary
         arrays: checkpoint.Arrays = {}
@@ -276,6 +319,7 @@ class Trainer:
             "spec": spec_to_dict(self.spec),
             "update": boundary.update,
             "status": list(boundary.status),
+            "last_fault": [[agent, update] for agent, update in boundary.last_fault.items()],
         }
         return arrays, meta
 
@@ -293,6 +337,7 @@ class Trainer:
             fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
             self.states[name] = jax.tree.map(jnp.asarray, fresh)
         self.update, self.status = int(meta["update"]), list(meta["status"])
+        self._last_fault = {agent: update for agent, update in meta["last_fault"]}
         env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
         stats = {k.removeprefix("stats/"): v for k, v in arrays.items() if k.startswith("stats/")}
         if stats:
@@ -302,8 +347,7 @@ class Trainer:
             self._obs = arrays["obs"].copy()
             self.boundary = self._capture()
             return True
-        for a in range(len(self.agents)):
-            self.stats.forget_running(a)
+        self._forget_running()
         if self.update:  # other episodes than those the run began with
             self.env.close()
             self.env = self._make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
@@ -335,18 +379,19 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
     """
     config = trainer.config
     try:
-        while not trainer.finished:
-            before = list(trainer.status)
-            rows = trainer.advance()
-            for was, now in zip(before, trainer.status, strict=True):
-                if was != now:
+        with interrupts.deferred():
+            while not trainer.finished:
+                interrupts.check()
+                rows = trainer.advance()
+                for text in trainer.messages:
                     for observer in observers:
-                        observer.on_message(now)
-            for observer in observers:
-                observer.on_update(trainer, rows)
-            due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
-            if save is not None and (due or trainer.finished):
-                save()
+                        observer.on_message(text)
+                trainer.messages.clear()
+                for observer in observers:
+                    observer.on_update(trainer, rows)
+                due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
+                if save is not None and (due or trainer.finished):
+                    save()
     except (KeyboardInterrupt, EnvironmentFault):
         if save is not None:
             save()

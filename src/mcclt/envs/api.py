@@ -46,6 +46,8 @@ class EnvSpec:
     """The time limit in force, after which an episode is truncated."""
     resumable: bool
     """Whether `get_state`/`set_state` restore the environment exactly."""
+    action_start: int = 0
+    """The task's name for discrete action 0 (Gymnasium's `Discrete.start`); engines add it when stepping."""
 
     @property
     def discrete(self) -> bool:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -91,11 +92,11 @@ class GymnasiumVectorEnv:
             action_high=space.high.astype(np.float32) if isinstance(space, spaces.Box) else None,
             max_episode_steps=None if limit is None else limit._max_episode_steps,
             resumable=False,
+            action_start=int(space.start) if isinstance(space, spaces.Discrete) else 0,
         )
         self._keys = keys
         self._starts = np.zeros(len(keys), np.int64)  # how often each environment was seeded
         self._action_dtype = space.dtype
-        self._action_start = int(space.start) if isinstance(space, spaces.Discrete) else 0
         self._faults: dict[int, str] = {}
         self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
 
@@ -126,7 +127,7 @@ class GymnasiumVectorEnv:
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
-        action = (action + self._action_start).astype(self._action_dtype)
+        action = (action + self.spec.action_start).astype(self._action_dtype)
         obs, reward, terminated, truncated, infos = self._call(self._envs.step, action)
         self._note_faults(infos)
         self._obs = next_obs = obs
@@ -178,6 +179,8 @@ class _Guard(gym.Wrapper):
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a worker: Ctrl-C is its parent's to handle
         self._space = env.observation_space
         self.obs_size = spaces.flatdim(self._space)
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.obs_size,), np.float32)
@@ -191,7 +194,7 @@ class _Guard(gym.Wrapper):
             self._unready = ""
         except Exception as error:
             obs = self._nan()
-            self._unready = f"reset raised {_describe(error)}"
+            self._unready = f"raised in reset: {_describe(error)}"
             self._fault = self._fault or self._unready
         fault, self._fault = self._fault, ""
         return obs, {"fault": fault} if fault else {}
@@ -206,7 +209,7 @@ class _Guard(gym.Wrapper):
             # .item(): many environments return an array of one number
             return self._vector(obs), float(np.asarray(reward).item()), bool(terminated), bool(truncated), {}
         except Exception as error:
-            self._fault = f"step raised {_describe(error)}"
+            self._fault = f"raised in step: {_describe(error)}"
             return self._nan(), np.nan, False, True, {}
 
     def _vector(self, obs: Any) -> np.ndarray:
