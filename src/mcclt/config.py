@@ -263,14 +263,12 @@ PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper":
 # --- text to values ----------------------------------------------------------------------------------------
 
 
-def parse_steps(text: str | int) -> int:
+def parse_steps(text: str) -> int:
     """Reads 200000, 200_000, 200k, 1M, 1.5M or 1e6."""
-    if type(text) is int:
-        return text
-    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", str(text).strip())
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", text.strip())
     scale = {"": 1, "k": 1_000, "m": 1_000_000}
     value = Decimal(match[1].replace("_", "")) * scale[match[2].lower()] if match else Decimal("0.5")
-    if value != int(value) or isinstance(text, bool | list | tuple):
+    if value != int(value):
         raise ConfigError(f"{text!r} is not a number of steps: give a whole number such as 200000, 200k or 1M.")
     return int(value)
 
@@ -301,13 +299,14 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
 
 
 MOST_SEEDS = 10_000
-_PARSERS: dict[str, typing.Callable[[Any], Any]] = {"steps": parse_steps, "seeds": parse_seeds}
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
     """A value from a file as the type of field `name`, or a `ConfigError`."""
-    if name in _PARSERS:
-        return _PARSERS[name](value)
+    if name == "seeds":
+        return parse_seeds(value)
+    if name == "steps" and isinstance(value, str):
+        return parse_steps(value)
     kind = typing.get_type_hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     for k in kinds:

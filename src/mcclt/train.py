@@ -1,5 +1,6 @@
 """The loop: collect, learn, evaluate, log, checkpoint; for a whole population at once."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -387,8 +388,10 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
                     for observer in observers:
                         observer.on_message(text)
                 trainer.messages.clear()
-                for observer in observers:
-                    observer.on_update(trainer, rows)
+                # Everybody is told, in order, even if one of them raises: no line of a log is lost.
+                with contextlib.ExitStack() as stack:
+                    for observer in reversed(observers):
+                        stack.callback(observer.on_update, trainer, rows)
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
                 if save is not None and (due or trainer.finished):
                     save()

@@ -155,9 +155,7 @@ def walking():
     from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 
     walkers = [BipedalWalkerHeuristics() for _ in range(COUNT)]
-    return lambda obs: np.stack(
-        [walker.step_heuristic(row) for walker, row in zip(walkers, obs, strict=True)]
-    )
+    return lambda obs: np.stack([walker.step_heuristic(row) for walker, row in zip(walkers, obs, strict=True)])
 
 
 COUNT = 24

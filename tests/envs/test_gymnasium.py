@@ -321,9 +321,7 @@ def test_unsupported_observations(space, said):
     class Odd(Counter):
         observation_space = space
 
-    with pytest.raises(
-        UnsupportedSpaceError, match=f"observation space .* supported are .* wrap it in .*{said}"
-    ):
+    with pytest.raises(UnsupportedSpaceError, match=f"observation space .* supported are .* wrap it in .*{said}"):
         GymnasiumEngine().make(Odd, KEYS, None, None)
 
 

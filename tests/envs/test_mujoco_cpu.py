@@ -66,9 +66,7 @@ def put(env: MujocoVectorEnv, sources: Sequence[dict[str, np.ndarray]]) -> np.nd
 
 def take(gym: Any, task_id: str) -> dict[str, np.ndarray]:
     """The MuJoCo state of Gymnasium's environment, as `put` wants it."""
-    kind = (
-        mujoco.mjtState.mjSTATE_INTEGRATION if TASKS[task_id].derived else mujoco.mjtState.mjSTATE_FULLPHYSICS
-    )
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION if TASKS[task_id].derived else mujoco.mjtState.mjSTATE_FULLPHYSICS
     physics = np.empty(mujoco.mj_stateSize(gym.model, kind.value))
     mujoco.mj_getState(gym.model, gym.data, physics, kind.value)
     return {"physics": physics, **{name: getattr(gym.data, name).copy() for name in TASKS[task_id].derived}}

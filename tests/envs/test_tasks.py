@@ -92,9 +92,7 @@ def test_observation_and_termination_of_any_state_are_gymnasiums(task_id: str) -
         ("InvertedDoublePendulum", "site_xpos", (0, 2), 1.0),
     ],
 )
-def test_the_edges_of_health_are_gymnasiums(
-    name: str, version: int, field: str, index: Any, edge: float
-) -> None:
+def test_the_edges_of_health_are_gymnasiums(name: str, version: int, field: str, index: Any, edge: float) -> None:
     env, task = gym_env(f"{name}-v{version}"), TASKS[f"{name}-v{version}"]
     env.reset(seed=0)
     outcomes = []
@@ -131,9 +129,7 @@ def test_jax_and_numpy_agree(task_id: str) -> None:
     jax_reward, jax_terminated = jax.jit(functools.partial(task.reward_and_terminated, jnp))(*single)
     np.testing.assert_allclose(jax_obs, obs, rtol=1e-5, atol=1e-5)
     # A velocity is a difference of positions over dt, so float32 loses about eps |x| / dt.
-    np.testing.assert_allclose(
-        jax_reward, reward, rtol=1e-5, atol=1e-6 * (1 + abs(before.qpos).max()) / task.dt
-    )
+    np.testing.assert_allclose(jax_reward, reward, rtol=1e-5, atol=1e-6 * (1 + abs(before.qpos).max()) / task.dt)
     np.testing.assert_array_equal(jax_terminated, terminated)
     assert jax_terminated.dtype == bool
 
