@@ -28,10 +28,9 @@ from mcclt.errors import ConfigError, UnknownNameError
         ("0.5k", 500),
         ("1.001k", 1_001),
         ("2.007k", 2_007),
-        (7, 7),
     ],
 )
-def test_parse_steps(text: str | int, steps: int) -> None:
+def test_parse_steps(text: str, steps: int) -> None:
     assert parse_steps(text) == steps
     assert type(parse_steps(text)) is int
 

@@ -55,9 +55,7 @@ def bench(command: "Bench") -> None:
         for name, settings in VARIANTS.items()
     }
     console.print(f"Timing {command.task}, {command.algo}, width {command.width}, {os.cpu_count()} cores …")
-    raw = raw_speed(command.task, base.n_envs)
-    peak = gemm_peak()
-    rows = time_variants(base, agents, command.updates, raw, peak)
+    raw, peak, rows = time_variants(base, agents, command.updates)
     result: dict[str, Any] = {
         "task": command.task,
         "algo": command.algo,
@@ -92,7 +90,7 @@ def gemm_peak() -> float:
     """FLOP/s of a float32 matrix product."""
     a = jnp.ones((GEMM, GEMM))
     product = jax.jit(jnp.matmul)
-    return 2 * GEMM**3 / best_of(lambda: product(a, a), 10)
+    return 2 * GEMM**3 / best_of(lambda: product(a, a), 3)
 
 
 def raw_speed(task: str, n_envs: int) -> float:
@@ -100,12 +98,12 @@ def raw_speed(task: str, n_envs: int) -> float:
     if ENGINES["native"].supports(task):
         from mcclt.envs.mujoco_cpu import raw_steps_per_second
 
-        return raw_steps_per_second(task, n_envs, None, 2.0)
+        return raw_steps_per_second(task, n_envs, None, 0.5)
     env = make_vec(task, [(0, 0, 0, e) for e in range(n_envs)])
     rng = np.random.default_rng(0)
     env.reset()
     steps, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < 2.0:
+    while (spent := time.perf_counter() - start) < 0.5:
         if env.spec.discrete:
             action = rng.integers(env.spec.action_size, size=n_envs)
         else:
@@ -117,22 +115,30 @@ def raw_speed(task: str, n_envs: int) -> float:
 
 
 def time_variants(
-    base: RunConfig, agents: dict[str, AgentConfig], updates: int, raw: float, peak: float
-) -> list[dict[str, Any]]:
-    """Whole updates of every variant, turn by turn so that noise falls on all alike, and their parts."""
+    base: RunConfig, agents: dict[str, AgentConfig], updates: int
+) -> tuple[float, float, list[dict[str, Any]]]:
+    """Raw speed, peak and whole updates of every variant, turn by turn, so that noise falls on all alike.
+
+    Returns:
+        Medians of the simulator's steps/s and of the matrix products' FLOP/s, and a row per variant.
+    """
     trainers = {name: Trainer(dataclasses.replace(base, groups={"bench": config})) for name, config in agents.items()}
     for trainer in trainers.values():
         trainer.advance()  # compiles
     whole: dict[str, list[float]] = {name: [] for name in agents}
     collect: dict[str, list[float]] = {name: [] for name in agents}
     iterations: dict[str, list[float]] = {name: [] for name in agents}
+    raws, peaks = [], []
     for _ in range(updates):
+        raws.append(raw_speed(base.task, base.n_envs))
+        peaks.append(gemm_peak())
         for name, trainer in trainers.items():
             start = time.perf_counter()
             rows = trainer.advance()
             whole[name].append(time.perf_counter() - start)
             collect[name].append(trainer.timing["collect"])
             iterations[name].append(rows[0]["train/policy_iterations"])
+    raw, peak = statistics.median(raws), statistics.median(peaks)
     rows = []
     for name, trainer in trainers.items():
         learner = trainer.learners["bench"]
@@ -159,7 +165,7 @@ def time_variants(
     for row in rows:
         row["time_over_plain"] = row["seconds"]["whole"] / plain["seconds"]["whole"]
         row["parameters_over_plain"] = row["critic_parameters"] / plain["critic_parameters"]
-    return rows
+    return raw, peak, rows
 
 
 def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
