@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -622,3 +623,30 @@ def test_settings_reach_the_trainer(mcclt: Cli) -> None:
     assert checkpoint.load(runs.checkpoints(Path("run"))[-1])[1]["config"] == json.loads(
         Path("run/config.json").read_text()
     )
+
+
+def test_resuming_in_another_process_is_exact(tmp_path: Path) -> None:
+    """Interrupted by a real Ctrl-C in one process, resumed in another: bit for bit the uninterrupted run."""
+    flags = [*TINY, "--steps", "960", "--seeds", "0,5", "--checkpoint-freq", "320"]
+
+    def start(*args: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "mcclt", "train", *args]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(process: subprocess.Popen, code: int) -> str:
+        out, _ = process.communicate()
+        assert process.returncode == code, out
+        return out
+
+    end(start("Hopper-v5", *flags, "--out", "whole"), 0)
+    cut = start("Hopper-v5", *flags, "--out", "cut")
+    metrics = tmp_path / "cut" / "metrics.jsonl"
+    while cut.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
+        time.sleep(0.01)
+    cut.send_signal(signal.SIGINT)
+    out = end(cut, 130)
+    assert "mcclt train --resume cut" in out and "Traceback" not in out
+    end(start("--resume", "cut"), 0)
+    a, b = (checkpoint.load(runs.checkpoints(tmp_path / name)[-1])[0] for name in ("whole", "cut"))
+    assert a.keys() == b.keys()
+    assert all(a[k].tobytes() == b[k].tobytes() for k in a)

@@ -260,10 +260,10 @@ def test_one_that_cannot_reset_is_tried_again(engine):
     vec.step(act(vec))
     step = vec.step(act(vec))  # ends; the first reset fails
     assert step.terminated[1] and step.next_obs[1, 0] == 2 and np.isnan(step.obs[1]).all()
-    assert vec.faults() == {1: "reset raised OSError: no disk"}
+    assert vec.faults() == {1: "raised in reset: OSError: no disk"}
     step = vec.step(act(vec))  # cannot be stepped; the second fails
     assert step.truncated[1] and np.isnan(step.reward[1]) and np.isnan(step.obs[1]).all()
-    assert vec.faults() == {1: "reset raised OSError: no disk"}
+    assert vec.faults() == {1: "raised in reset: OSError: no disk"}
     step = vec.step(act(vec))  # cannot be stepped; the third works
     assert list(vec.faults()) == [1] and step.truncated[1] and step.obs[1, 0] == 0
     step = vec.step(act(vec))
@@ -277,7 +277,7 @@ def test_a_fault_at_the_first_reset(engine):
     vec = engine.make(lambda: Faulty("first reset"), KEYS, None, None)
     obs = vec.reset()
     assert np.isnan(obs).all(axis=1).tolist() == [False, True, False]
-    assert vec.faults() == {1: "reset raised OSError: no disk"}
+    assert vec.faults() == {1: "raised in reset: OSError: no disk"}
     obs = vec.restart(np.array([False, True, False]))
     assert np.isfinite(obs).all() and vec.faults() == {}
     vec.close()

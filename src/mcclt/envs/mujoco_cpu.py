@@ -98,8 +98,8 @@ class _RolloutSimulator:
         self._models = [model] * n
         self._data = [mujoco.MjData(model) for _ in range(threads)]
         self._rollout = mujoco.rollout.Rollout(nthread=threads if threads > 1 else 0)  # 0: the calling thread
-        # Two chunks a thread: few enough to cost nothing, and one slow environment delays only half of them.
-        self._chunk_size = max(1, n // (2 * threads))
+        # Four chunks a thread: few enough to cost little, and a slow environment delays only a few others.
+        self._chunk_size = max(1, n // (4 * threads))
 
         everything = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # time, qpos, qvel, act, ...; no warm start
         size = mujoco.mj_stateSize(model, everything)
