@@ -13,25 +13,33 @@ from pathlib import Path
 
 import numpy as np
 
+from mcclt.config import VARIANTS
+
 HERE = Path(__file__).parent
 NAMES = {"plain": "plain", "mcclt": "MC-CLT", "ensemble": "ensemble", "qr": "QR", "mcclt-nw": "MC-CLT w/o w"}
 
 
-def split(group: str) -> tuple[str, str]:
-    """Algorithm and variant of a group's name."""
-    return ("trpo", group.removeprefix("trpo-")) if group.startswith("trpo-") else ("ppo", group)
+def cells_of(run: Path) -> tuple[str, dict[str, tuple[str, str]]]:
+    """The task of a run, and the algorithm and variant of each of its groups (or its own name, if it has more to it)."""
+    config = json.loads((run / "config.json").read_text())
+    cells = {}
+    for name, agent in config["groups"].items():
+        pair = {"critic": agent["critic"], "weighting": agent["weighting"]}
+        variant = next((v for v, parts in VARIANTS.items() if parts == pair and name.endswith(v)), name)
+        cells[name] = (agent["algo"], variant)
+    return config["task"], cells
 
 
 def final_returns(runs: list[Path]) -> dict[tuple[str, str, str], dict[int, float]]:
     """(task, algorithm, variant) → seed → mean final return."""
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for run in runs:
-        task = json.loads((run / "config.json").read_text())["task"]
+        task, cells = cells_of(run)
         for record in json.loads((run / "evaluation.json").read_text()):
-            cell = found.setdefault((task, *split(record["group"])), {})
+            cell = found.setdefault((task, *cells[record["group"]]), {})
             if record["seed"] in cell:
                 raise SystemExit(f"{run}: seed {record['seed']} of {record['group']} on {task} is there twice.")
-            cell[record["seed"]] = float(np.mean(record["returns"]))
+            cell[record["seed"]] = float(np.mean([x for x in record["returns"] if x is not None]))
     return found
 
 
@@ -65,11 +73,11 @@ def draw(runs: list[Path], path: Path) -> None:
 
     curves: dict[tuple[str, str], dict[str, dict[int, dict[int, float]]]] = {}
     for run in runs:
-        task = json.loads((run / "config.json").read_text())["task"]
+        task, cells = cells_of(run)
         for line in (run / "metrics.jsonl").read_text().splitlines():
             row = json.loads(line)
             if "eval/mean_reward" in row:
-                algo, variant = split(row["group"])
+                algo, variant = cells[row["group"]]
                 seeds = curves.setdefault((task, algo), {}).setdefault(variant, {})
                 seeds.setdefault(row["step"], {})[row["seed"]] = row["eval/mean_reward"]
     tasks = list(dict.fromkeys(task for task, _ in curves))

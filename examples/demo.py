@@ -28,7 +28,7 @@ SMALL = {"critic_hidden": (64, 64), "critic_iterations": 40}
 def main() -> None:
     console = Console(highlight=False)
     started = time.perf_counter()
-    shutil.rmtree(OUT, ignore_errors=True)
+    shutil.rmtree(OUT / "run", ignore_errors=True)
     config = RunConfig(
         task=TASK,
         seeds=(0, 1, 2, 3),

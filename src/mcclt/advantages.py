@@ -27,7 +27,7 @@ def gae(td_error: jax.Array, terminated: jax.Array, truncated: jax.Array, gamma:
         Â [T, E].
     """
     decay = gamma * gae_lambda * ~(terminated | truncated)
-    return _backward_sum(td_error, decay, jnp.zeros_like(td_error[0]))
+    return _backward_sum(td_error, decay)
 
 
 def monte_carlo(
@@ -37,15 +37,15 @@ def monte_carlo(
     cut = (truncated & ~terminated).at[-1].set(~terminated[-1])
     reward = reward + gamma * jnp.where(cut, next_value, 0.0)
     decay = gamma * ~(terminated | truncated)
-    return _backward_sum(reward, decay, jnp.zeros_like(reward[0]))
+    return _backward_sum(reward, decay)
 
 
-def _backward_sum(x: jax.Array, decay: jax.Array, last: jax.Array) -> jax.Array:
-    """y_t = x_t + decay_t y_{t+1}, from the back, with y_T = `last`."""
+def _backward_sum(x: jax.Array, decay: jax.Array) -> jax.Array:
+    """y_t = x_t + decay_t y_{t+1}, from the back, with y_T = 0."""
 
     def step(y, xs):
         x_t, decay_t = xs
         y = x_t + decay_t * y
         return y, y
 
-    return jax.lax.scan(step, last, (x, decay), reverse=True)[1]
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), (x, decay), reverse=True)[1]

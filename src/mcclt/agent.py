@@ -10,7 +10,9 @@ model = PPO.load("hopper")
 """
 
 import contextlib
+import dataclasses
 import secrets
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +26,13 @@ from rich.console import Console
 from mcclt import checkpoint, normal, runs
 from mcclt.collect import to_env_action
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
-from mcclt.envs import make_vec
-from mcclt.envs.api import EnvSpec
-from mcclt.errors import CheckpointError, ConfigError
+from mcclt.envs.api import EnvSpec, task_name
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.evaluate import run_episodes
 from mcclt.learner import AgentState, Learner
 from mcclt.progress import Display
 from mcclt.randomness import Purpose, stream
-from mcclt.train import Observer, Trainer, run, spec_from_dict
+from mcclt.train import Observer, Trainer, make_envs, new_episodes, run, spec_from_dict
 
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",
@@ -60,7 +61,7 @@ class ValueDistribution:
 
     @property
     def taus(self) -> np.ndarray:
-        """[N] the probability below each bar."""
+        """[N] the probability below each bar (of quantile bars; an ensemble's members have no order)."""
         return normal.taus(self.bars.shape[-1])
 
 
@@ -97,14 +98,13 @@ class Model:
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
             {k: v for k, v in settings.items() if k not in ours},
         )
-        name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
-        base = RunConfig(task=str(name), seeds=seeds, groups={self.algo: agent})
+        base = RunConfig(task=task_name(env), seeds=seeds, groups={self.algo: agent})
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
         self._env = None if isinstance(env, str) else env
         self._trainer: Trainer | None = Trainer(config, self._env)
-        self._adopt(config, self._trainer.spec, self._trainer.states[self.algo])
+        self._adopt(self._trainer.config, self._trainer.spec, self._trainer.states[self.algo])
 
     def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
@@ -135,11 +135,19 @@ class Model:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    def learn(self, total_timesteps: int, *, progress_bar: bool = False, log_dir: str | Path | None = None) -> Self:
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Observer | None = None,
+        *,
+        progress_bar: bool = False,
+        log_dir: str | Path | None = None,
+    ) -> Self:
         """Trains every agent for `total_timesteps` more steps (rounded up to whole updates).
 
         Args:
             total_timesteps: environment steps per agent.
+            callback: is told of every update: an object with the methods of `mcclt.train.Observer`.
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
         """
@@ -148,7 +156,7 @@ class Model:
         trainer = self._make_trainer()
         steps = trainer.step + int(total_timesteps)
         trainer.config = self.config = override(self.config, {"steps": steps})
-        observers: list[Observer] = []
+        observers: list[Observer] = [] if callback is None else [callback]
         with contextlib.ExitStack() as stack:
             save = None
             if log_dir is not None:
@@ -172,7 +180,8 @@ class Model:
         if self._trainer is None:
             arrays, meta, source = self._stored
             self._trainer = Trainer(self.config, self._env)
-            self._trainer.restore(arrays, meta, source)
+            if not self._trainer.restore(arrays, meta, source):
+                warnings.warn(new_episodes(self._trainer.spec), stacklevel=3)
         return self._trainer
 
     # --- using ---------------------------------------------------------------------------------------------
@@ -187,6 +196,8 @@ class Model:
         seed: int | None = None,
     ) -> tuple[np.ndarray, Any]:
         """The action at one observation [O] or a batch [B, O], within the task's bounds.
+
+        Observations that are not vectors are flattened as `gymnasium.spaces.flatten` does it.
 
         Args:
             observation: what the agent sees.
@@ -262,7 +273,7 @@ class Model:
         name = group or next(iter(config.groups))
         if name not in config.groups:
             raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(config.groups)}.")
-        if config.groups[name].algo != cls.algo:
+        if cls is not Model and config.groups[name].algo != cls.algo:
             wanted = config.groups[name].algo.upper()
             raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
         spec = spec_from_dict(meta["spec"])
@@ -312,7 +323,11 @@ def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tu
     first = groups.index(name) * seeds
     config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}}
     kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
-    return kept, meta | {"config": config, "status": meta["status"][first : first + seeds]}
+    return kept, meta | {
+        "config": config,
+        "status": meta["status"][first : first + seeds],
+        "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < first + seeds],
+    }
 
 
 def evaluate_policy(
@@ -320,12 +335,12 @@ def evaluate_policy(
     env: object | None = None,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
-    return_episode_rewards: bool = False,
     *,
+    return_episode_rewards: bool = False,
     seed: int | None = None,
     n_envs: int = 10,
 ) -> tuple[Any, Any]:
-    """Runs episodes with one agent of a model (the signature and meaning of Stable-Baselines3's).
+    """Runs episodes with one agent of a model (the names and meaning of Stable-Baselines3's).
 
     Args:
         model: a `PPO` or `TRPO`.
@@ -343,10 +358,11 @@ def evaluate_policy(
         raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
     source = env if env is not None else (model._env or model.config.task)
     index = model.seeds[model._index(seed)]
-    keys = [(index, int(Purpose.EVAL_RESET), 0, e) for e in range(min(n_envs, n_eval_episodes))]
-    vec = make_vec(source, keys, max_episode_steps=model.config.max_episode_steps)
+    config = model.config if env is None else dataclasses.replace(model.config, engine="auto")
+    vec = make_envs(config, source, [index], Purpose.EVAL_RESET, 0, min(n_envs, n_eval_episodes))
     try:
-        if vec.spec.obs_size != model._spec.obs_size or vec.spec.action_size != model._spec.action_size:
+        spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]
+        if spaces[0] != spaces[1]:
             raise ConfigError(
                 f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
             )
@@ -354,9 +370,11 @@ def evaluate_policy(
         def act(obs: np.ndarray) -> np.ndarray:
             return model._act(obs[0], deterministic, seed)[None]
 
-        returns, lengths = run_episodes(vec, act, 1, n_eval_episodes)
+        returns, lengths, faults = run_episodes(vec, act, 1, n_eval_episodes)
     finally:
         vec.close()
+    for fault in faults:
+        raise EnvironmentFault(f"In the evaluation of seed {index}, environment {fault.env} {fault.what}.")
     if return_episode_rewards:
         return returns[0].tolist(), lengths[0].tolist()
     return float(returns.mean()), float(returns.std())
@@ -367,5 +385,5 @@ def load(path: str | Path, env: object | None = None, *, group: str | None = Non
     _, meta, _ = read_model(path)
     groups = meta["config"]["groups"]
     algos = {g["algo"] for name, g in groups.items() if group in (None, name)}
-    cls = TRPO if algos == {"trpo"} else PPO
-    return cls.load(path, env, group=group)
+    known = {cls.algo: cls for cls in (PPO, TRPO)}
+    return known.get(next(iter(algos), ""), Model).load(path, env, group=group)

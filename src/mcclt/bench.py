@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mcclt import critics, nets
+from mcclt import checkpoint, critics, nets
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.critics import Sample
 from mcclt.envs import ENGINES, make_vec
@@ -33,7 +34,7 @@ from mcclt.train import Trainer
 if TYPE_CHECKING:
     from mcclt.cli import Bench
 
-VARIANTS: dict[str, dict[str, Any]] = {
+TIMED: dict[str, dict[str, Any]] = {
     "plain": {"critic": "plain"},
     "mcclt": {"critic": "normal"},
     "mcclt, shared trunk": {"critic": "normal", "trunk": "shared"},
@@ -52,7 +53,7 @@ def bench(command: "Bench") -> None:
     base = RunConfig(command.task, steps=10**9, eval_freq=0, final_episodes=0)
     agents = {
         name: AgentConfig(algo=command.algo, critic_hidden=(command.width,) * 2, **settings)
-        for name, settings in VARIANTS.items()
+        for name, settings in TIMED.items()
     }
     console.print(f"Timing {command.task}, {command.algo}, width {command.width}, {os.cpu_count()} cores …")
     raw, peak, rows = time_variants(base, agents, command.updates)
@@ -72,7 +73,7 @@ def bench(command: "Bench") -> None:
     show(console, result)
     print(json.dumps(result))
     if command.out:
-        Path(command.out).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        checkpoint.write_atomically(command.out, (json.dumps(result, indent=2) + "\n").encode())
 
 
 def best_of(function: Callable[[], Any], repeats: int) -> float:
@@ -250,7 +251,7 @@ def memory_mib() -> float:
     except OSError:
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
@@ -286,6 +287,7 @@ def show(console: Console, result: dict[str, Any]) -> None:
             *(f"{row[k]:.2f}" for k in ("whole_over_floor", "time_over_plain", "parameters_over_plain")),
         )
     console.print(table)
+    console.print(f"memory {result['memory_mib']:,.0f} MiB")
     if "population" in result:
         p = result["population"]
         console.print(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from mcclt.config import (
+    FREE,
     PRESETS,
     VARIANTS,
     AgentConfig,
@@ -30,6 +31,7 @@ from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltEr
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mcclt.runs import Run
     from mcclt.train import Trainer
 
 Comma = Annotated[
@@ -91,6 +93,9 @@ class AgentFlags(AgentConfig):
     policy_hidden: Widths = AgentConfig.policy_hidden
     critic_hidden: Widths = AgentConfig.critic_hidden
 
+    def __post_init__(self) -> None:
+        """Flags are checked as an `AgentConfig`, when preset and file are under them."""
+
 
 @dataclass(frozen=True)
 class RunFlags(RunConfig):
@@ -105,6 +110,9 @@ class RunFlags(RunConfig):
     )
     eval_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.eval_freq
     checkpoint_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.checkpoint_freq
+
+    def __post_init__(self) -> None:
+        """Flags are checked as a `RunConfig`, when the file is under them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Train:
     out: Path | None = None
     """The run directory; unset: runs/TASK__VARIANTS__TIME."""
     resume: Path | None = None
-    """Continue this run directory exactly (only --steps may be raised)."""
+    """Continue this run directory exactly (--steps may be raised, --on-nan and --threads changed)."""
     quiet: bool = False
     """Show no progress."""
     wandb: bool = False
@@ -137,7 +145,7 @@ class Train:
 class Evaluate:
     """Run deterministic episodes with a trained model.
 
-    mcclt evaluate runs/Hopper-v5__mcclt__20260101-120000 --episodes 100
+    mcclt evaluate runs/Hopper-v5__ppo-mcclt__20260101-120000 --episodes 100
     """
 
     model: Annotated[Path, tyro.conf.Positional]
@@ -218,6 +226,9 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         raise SystemExit(1) from None
+    except OSError as error:  # a path that cannot even be looked at
+        print(f"mcclt: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def parse(args: list[str]) -> Any:
@@ -256,6 +267,11 @@ def resolve(args: list[str]) -> tuple[RunConfig, Train]:
     if not command.run.task:
         raise ConfigError("Which task? Name one, such as  mcclt train Hopper-v5  (`mcclt envs` lists them).")
     if command.variants:
+        if file_groups:
+            raise ConfigError("--variants and the [groups] of a file both say what to train: leave one of them out.")
+        for name in ("critic", "weighting"):
+            if getattr(command.agent, name) != getattr(TRAIN_DEFAULT.agent, name):
+                raise ConfigError(f"--variants fixes each group's critic and weighting: leave out {name}.")
         groups = {name: _variant(name) for name in command.variants}
     else:
         groups = file_groups or {_label(command.agent): {}}
@@ -307,18 +323,19 @@ def _label(agent: AgentConfig) -> str:
 
 
 def resume_config(args: list[str], command: Train) -> RunConfig:
-    """The stored configuration; flags may only raise `steps`."""
+    """The stored configuration; flags may raise `steps`, and change what does not change the learning."""
     from mcclt.runs import stored_config
 
     assert command.resume is not None
     stored = stored_config(command.resume)
     if command.variants or command.preset or command.config or command.out:
         raise ConfigError("--resume continues a run as it is: leave out --variants, --preset, --config and --out.")
-    agent = next(iter(stored.groups.values()))
-    default = Train(RunFlags(**_own(stored, RunConfig)), AgentFlags(**_own(agent, AgentConfig)))
-    asked = parse_train(args, default)
-    changed = [n for n in fields_of(AgentConfig) if getattr(asked.agent, n) != getattr(agent, n)]
-    changed += [n for n in fields_of(RunConfig) if getattr(asked.run, n) != getattr(stored, n) and n != "steps"]
+    changed = []
+    for agent in stored.groups.values():  # a flag speaks to every group
+        default = Train(RunFlags(**_own(stored, RunConfig)), AgentFlags(**_own(agent, AgentConfig)))
+        asked = parse_train(args, default)
+        changed += [n for n in fields_of(AgentConfig) if getattr(asked.agent, n) != getattr(agent, n)]
+    changed += [n for n in fields_of(RunConfig) if getattr(asked.run, n) != getattr(stored, n) and n not in FREE]
     if changed:
         raise ConfigError(
             f"{command.resume} was started with another {changed[0]}: resuming must not change the configuration."
@@ -326,7 +343,7 @@ def resume_config(args: list[str], command: Train) -> RunConfig:
         )
     if asked.run.steps < stored.steps:
         raise ConfigError(f"{command.resume} was started with {stored.steps:,} steps, which can only be raised.")
-    return dataclasses.replace(stored, steps=asked.run.steps)
+    return dataclasses.replace(stored, **{name: getattr(asked.run, name) for name in FREE})
 
 
 def train(command: Train, args: list[str]) -> None:
@@ -336,30 +353,33 @@ def train(command: Train, args: list[str]) -> None:
     from mcclt import runs
     from mcclt.train import Trainer
 
-    if command.resume is None:
-        trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
-        run = runs.Run.create(command.out or runs.default_path(config), config, command.wandb)
-        if not command.quiet:
-            show_config(console, config, trainer)
-    else:
-        arrays, meta, file, passed = runs.load_latest(command.resume)
-        trainer = Trainer(config)
-        exact = trainer.restore(arrays, meta, file)
-        for line in passed:
-            console.print(f"Passed over: {line}", soft_wrap=True)
-        run = runs.Run.resume(command.resume, config, trainer.update, command.wandb)
-        console.print(f"Resuming {run.path} at {trainer.step:,} steps.", soft_wrap=True)
-        if not exact:
-            console.print(
-                f"The engine {trainer.spec.engine!r} cannot restore its episodes: agents go on from the checkpoint,"
-                " in new episodes.",
-                soft_wrap=True,
-            )
-    try:
-        _train(trainer, run, console, command.quiet)
-    finally:
-        run.close()
-        trainer.close()
+    trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
+    with contextlib.closing(trainer):
+        if command.resume is None:
+            run = runs.Run.create(command.out or runs.default_path(config), trainer.config, command.wandb)
+            if not command.quiet:
+                show_config(console, trainer.config, trainer.spec.engine)
+        else:
+            run = _resume(command, trainer, console)
+        with contextlib.closing(run):
+            _train(trainer, run, console, command.quiet)
+
+
+def _resume(command: Train, trainer: "Trainer", console: "Console") -> "Run":
+    """Puts the trainer where the newest good checkpoint left it, and says what a person should know."""
+    from mcclt import runs
+    from mcclt.train import new_episodes
+
+    assert command.resume is not None
+    arrays, meta, file, passed = runs.load_latest(command.resume)
+    exact = trainer.restore(arrays, meta, file)
+    for line in passed:
+        console.print(f"Passed over: {line}", soft_wrap=True)
+    run = runs.Run.resume(command.resume, trainer.config, trainer.update, command.wandb)
+    console.print(f"Resuming {run.path} at {trainer.step:,} steps.", soft_wrap=True)
+    if not exact:
+        console.print(new_episodes(trainer.spec), soft_wrap=True)
+    return run
 
 
 def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
@@ -410,11 +430,11 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
     ]
 
 
-def show_config(console: "Console", config: RunConfig, trainer: "Trainer") -> None:
-    """Prints the resolved configuration: what differs from the defaults first, then where the rest is."""
+def show_config(console: "Console", config: RunConfig, engine: str) -> None:
+    """Prints the resolved configuration, a column per group."""
     from rich.table import Table
 
-    table = Table(title=f"{config.task} on the {trainer.spec.engine} engine", title_justify="left")
+    table = Table(title=f"{config.task} on the {engine} engine", title_justify="left")
     table.add_column("setting", no_wrap=True)
     for name in config.groups:
         table.add_column(name)
@@ -425,12 +445,7 @@ def show_config(console: "Console", config: RunConfig, trainer: "Trainer") -> No
             table.add_row(name, *[_short(value)] * len(config.groups))
     table.add_section()
     for name in fields_of(AgentConfig):
-        values = [getattr(agent, name) for agent in config.groups.values()]
-        if name == "weighting":
-            values = [learner.weighting_name for learner in trainer.learners.values()]
-        if name == "members":
-            values = [learner.critic.members for learner in trainer.learners.values()]
-        table.add_row(name, *map(_short, values))
+        table.add_row(name, *(_short(getattr(agent, name)) for agent in config.groups.values()))
     console.print(table)
 
 

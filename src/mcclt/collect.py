@@ -1,4 +1,4 @@
-"""Collecting: the policies of a whole population act in one vector environment (Algorithm 1, lines 4-6).
+"""Collecting: the policies of a whole population act in one vector environment (Algorithm 1, lines 4-6, 10-14).
 
 Only policies run here, in NumPy on the host: for 16 environments of one small network that is several times
 cheaper than dispatching a compiled program per step. Values, errors and weights come later, in batch.
@@ -47,7 +47,7 @@ class EpisodeStats:
         self.running += reward
         self.length += 1
         if done.any():
-            for a, e in np.argwhere(done):
+            for a, e in np.argwhere(done & np.isfinite(self.running)):  # a fault's reward is not a return
                 self.returns[a].append(float(self.running[a, e]))
                 self.lengths[a].append(int(self.length[a, e]))
             self.running[done] = 0
@@ -114,7 +114,7 @@ def collect(
         noise: [A, T, E, D] the randomness of the actions.
         stats: running returns, updated in place.
         raise_faults: raise at the first fault; otherwise the agent's episodes restart, the fault is
-            reported, and that agent's rollout must not be learnt from (its numbers are zeros from there).
+            reported, and that agent's rollout must not be learnt from (its numbers are zeros).
 
     Returns:
         Rollouts stacked [A, T, E, ...], the observations [A, E, O] to act on next, faults (one per agent).
@@ -143,7 +143,7 @@ def collect(
         # A restart may fail as well: its agent acts on zeros, and is not learnt from.
         return np.where(np.isfinite(fresh), fresh, np.float32(0))
 
-    if found := _find_faults(env, np.zeros((agents, n_envs)), obs, obs, 0):
+    if found := find_faults(env, np.zeros((agents, n_envs)), obs, obs, 0):
         obs = settle(found)
     for t in range(horizon):
         interrupts.check()
@@ -159,7 +159,7 @@ def collect(
         terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
         obs = step.obs.reshape(agents, n_envs, -1)
         stats.add(reward, terminated | truncated)
-        if found := _find_faults(env, reward, next_obs, obs, t):
+        if found := find_faults(env, reward, next_obs, obs, t):
             obs = settle(found)
 
     for agent in faults:
@@ -184,7 +184,7 @@ class FaultError(EnvironmentFault):
         self.fault = fault
 
 
-def _find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
+def find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
     """The first fault of each agent at this step."""
     agents, n_envs = reward.shape
     raised = env.faults()

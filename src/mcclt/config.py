@@ -116,6 +116,11 @@ class AgentConfig:
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
         require(self.n_quantiles >= 2, f"n_quantiles = {self.n_quantiles}", "at least 2")
         require(self.members is None or self.members >= 1, f"members = {self.members}", "at least 1")
+        require(
+            self.crossing_error is None or self.crossing_error >= 0,
+            f"crossing_error = {self.crossing_error}",
+            "0 or more",
+        )
         require(self.cg_damping >= 0, f"cg_damping = {self.cg_damping}", "0 or more")
         shrink = self.line_search_shrinking_factor
         require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
@@ -130,6 +135,11 @@ class AgentConfig:
             f"w_tar = {self.w_tar}",
             "more than 0.5 with exploration-seeking weights, which start at 0.5",
         )
+
+
+MAX_SEED = 2**32 - 1
+FREE = ("steps", "on_nan", "threads")
+"""Run settings that a resumed run may change: they do not change what was learnt so far."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,8 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; one is always written at the end."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """When an environment raises or returns NaN: end the run, stop that agent, or restart its episodes."""
+    """When an environment raises or returns NaN: end the run, stop that agent, or drop its update and restart its
+    episodes (and stop it if the next update fails too)."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
@@ -178,7 +189,7 @@ class RunConfig:
             )
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
         require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
-        require(all(0 <= s < 2**32 for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
+        require(all(0 <= s <= MAX_SEED for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
         for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split():
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "a positive whole number")
         for name in ("eval_freq", "final_episodes"):
@@ -191,7 +202,7 @@ class RunConfig:
             f"steps_per_update = {self.steps_per_update}",
             f"a multiple of n_envs ({self.n_envs})",
         )
-        policies = {(tuple(g.policy_hidden), g.log_std_init) for g in self.groups.values()}
+        policies = {tuple(g.policy_hidden) for g in self.groups.values()}
         require(len(policies) == 1, "groups with different policy_hidden", "one policy shape for all groups")
 
     @property
@@ -305,7 +316,7 @@ def coerce(cls: type, name: str, value: Any) -> Any:
     """A value from a file as the type of field `name`, or a `ConfigError`."""
     if name == "seeds":
         return parse_seeds(value)
-    if name == "steps" and isinstance(value, str):
+    if name in ("steps", "eval_freq", "checkpoint_freq") and isinstance(value, str):
         return parse_steps(value)
     kind = typing.get_type_hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -342,7 +353,7 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Reads a TOML (or JSON) file of settings; see `split_settings` for its shape."""
+    """Reads a TOML (or JSON) file: settings of a run and of its agents side by side, and [groups.NAME] tables."""
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

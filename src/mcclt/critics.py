@@ -129,49 +129,49 @@ def optimiser_of(config: AgentConfig) -> optax.GradientTransformation:
     return optax.adam(config.critic_learning_rate)
 
 
-@final
-class Plain(Critic):
-    """One value per state, squared error: the baseline."""
-
-    has_error = False
-    default_weighting = "uniform"
+class _Scalar(Critic):
+    """What critics with one value per member share: squared error."""
 
     def init_member(self, key: jax.Array, obs_size: int) -> Params:
         """A network with one output."""
         return self._mlp(key, obs_size, 1)
 
-    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
-        """One bar, no spread, no error."""
-        value = jnp.mean(jnp.stack([nets.apply_mlp(p, obs, jax.nn.relu)[:, 0] for p in params]), axis=0)
-        return Prediction(value[:, None], value, jnp.zeros_like(value), jnp.zeros_like(value))
+    def values(self, params: tuple[Params, ...], obs: jax.Array) -> jax.Array:
+        """The members' values [B, K]."""
+        return jnp.concatenate([nets.apply_mlp(p, obs, jax.nn.relu) for p in params], axis=-1)
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
-        """Mean (V − G)²."""
-        return jnp.mean((nets.apply_mlp(params, sample.obs, jax.nn.relu)[:, 0] - sample.returns) ** 2)
+        """Mean (V − G)² over the member's own part."""
+        return jnp.mean((self.values((params,), sample.obs)[:, 0] - sample.returns) ** 2)
 
 
 @final
-class Ensemble(Critic):
-    """K scalar critics; the error is their sample standard deviation."""
+class Plain(_Scalar):
+    """One value per state: the baseline."""
+
+    has_error = False
+    default_weighting = "uniform"
+
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """One bar, no spread, no error."""
+        value = jnp.mean(self.values(params, obs), axis=-1)
+        return Prediction(value[:, None], value, jnp.zeros_like(value), jnp.zeros_like(value))
+
+
+@final
+class Ensemble(_Scalar):
+    """K values per state; the error is their sample standard deviation."""
 
     has_error = True
     default_weighting = "accuracy"
     default_members = 5
     min_members = 2
 
-    def init_member(self, key: jax.Array, obs_size: int) -> Params:
-        """A network with one output."""
-        return self._mlp(key, obs_size, 1)
-
     def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
         """The members' values as bars; std over members with ddof 1."""
-        values = jnp.concatenate([nets.apply_mlp(p, obs, jax.nn.relu) for p in params], axis=-1)
+        values = self.values(params, obs)
         std = jnp.std(values, axis=-1, ddof=1)
         return Prediction(values, jnp.mean(values, axis=-1), std, std)
-
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
-        """Mean (V_k − G)² over the member's own part."""
-        return jnp.mean((nets.apply_mlp(params, sample.obs, jax.nn.relu)[:, 0] - sample.returns) ** 2)
 
 
 class _Bars(Critic):

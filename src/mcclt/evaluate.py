@@ -1,11 +1,12 @@
 """Deterministic episodes: how good a policy is."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.collect import to_env_action
+from mcclt.collect import Fault, find_faults, to_env_action
 from mcclt.envs.api import VectorEnv
 from mcclt.errors import EnvironmentFault
 
@@ -13,9 +14,18 @@ LONGEST = 100_000
 """An episode of more steps than this is taken to have no end."""
 
 
-def run_episodes(
-    env: VectorEnv, act: Callable[[np.ndarray], np.ndarray], agents: int, episodes: int
-) -> tuple[np.ndarray, np.ndarray]:
+class Episodes(NamedTuple):
+    """What `run_episodes` found."""
+
+    returns: np.ndarray
+    """[A, episodes]; NaN where an environment raised or returned a number that is not finite."""
+    lengths: np.ndarray
+    """[A, episodes]."""
+    faults: list[Fault]
+    """The first fault of each agent."""
+
+
+def run_episodes(env: VectorEnv, act: Callable[[np.ndarray], np.ndarray], agents: int, episodes: int) -> Episodes:
     """Runs exactly `episodes` episodes of each agent.
 
     Each environment has a quota fixed beforehand, so that short episodes are not counted more often than
@@ -26,9 +36,6 @@ def run_episodes(
         act: from observations [A, E, O] to actions [A, E, ...].
         agents: A.
         episodes: per agent.
-
-    Returns:
-        Returns and lengths, each [A, episodes]; a return is NaN where an environment raised or returned it.
     """
     spec = env.spec
     n_envs = env.num_envs // agents
@@ -36,20 +43,28 @@ def run_episodes(
     returns = np.zeros((agents, n_envs, quota.max()))
     lengths = np.zeros((agents, n_envs, quota.max()), int)
     done_count = np.zeros((agents, n_envs), int)
-    obs = env.reset()
+    faults: dict[int, Fault] = {}
+    obs = env.reset().reshape(agents, n_envs, -1)
+    t = 0
     while (unfinished := done_count < quota).any():
         interrupts.check()
-        obs = np.where(np.isfinite(obs), obs, np.float32(0))
-        action = to_env_action(act(obs.reshape(agents, n_envs, -1)), spec.action_low, spec.action_high)
+        usable = np.where(np.isfinite(obs), obs, np.float32(0))
+        action = to_env_action(act(usable), spec.action_low, spec.action_high)
         step = env.step(action.reshape(agents * n_envs, *action.shape[2:]))
-        obs = step.obs
+        reward, next_obs = step.reward.reshape(agents, n_envs), step.next_obs.reshape(agents, n_envs, -1)
+        for fault in find_faults(env, reward, next_obs, obs, t):
+            faults.setdefault(fault.agent, fault)
+            reward = reward.copy()
+            reward[fault.agent, fault.env] = np.nan  # so is the return, then
+        obs = step.obs.reshape(agents, n_envs, -1)
         a, e = np.nonzero(unfinished)
-        returns[a, e, done_count[a, e]] += step.reward.reshape(agents, n_envs)[a, e]
+        returns[a, e, done_count[a, e]] += reward[a, e]
         lengths[a, e, done_count[a, e]] += 1
         if lengths.max() > LONGEST:
             raise EnvironmentFault(
                 f"An episode of {spec.task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
             )
         done_count += unfinished & (step.terminated | step.truncated).reshape(agents, n_envs)
+        t += 1
     finished = np.arange(quota.max())[None, :] < quota[:, None]  # [E, quota]
-    return returns[:, finished], lengths[:, finished]
+    return Episodes(returns[:, finished], lengths[:, finished], list(faults.values()))

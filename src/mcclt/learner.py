@@ -75,7 +75,7 @@ class Learner:
         self.critic: Critic = lookup("critic", config.critic, CRITICS)(config)
         self.weighting_name = config.weighting or self.critic.default_weighting
         weighting = lookup("weighting", self.weighting_name, WEIGHTINGS)
-        self.weighting: Weighting = weighting(config.w_tar, config.w_min, config.temperature)
+        self.weighting: Weighting = weighting(config)
         self.policy: Policy = (
             nets.Categorical(spec.action_size, config.policy_hidden)
             if spec.discrete
@@ -117,7 +117,7 @@ class Learner:
         return self.weighting.weights(error, Temperature(state.temperature, state.temperature > 0))
 
     def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
-        """Algorithm 1, lines 7 to 18, on a rollout that is already collected (lines 4 to 6)."""
+        """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
         config = self.config
         obs, next_obs = flatten(rollout.obs), flatten(rollout.next_obs)
 

@@ -42,5 +42,5 @@ def ppo_surrogate(ratio: jax.Array, advantage: jax.Array, weight: jax.Array, cli
 
 
 def trpo_surrogate(ratio: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
-    """Eq. 9: w · r · Â: to be maximised."""
+    """Eq. 10: w · r · Â: to be maximised."""
     return weight * ratio * advantage

@@ -99,7 +99,7 @@ class Ppo:
 
 @final
 class Trpo:
-    """The natural step of mean(w · r · Â) within mean KL ≤ δ (eq. 9), by conjugate gradients and backtracking."""
+    """The natural step of mean(w · r · Â) within mean KL ≤ δ (eq. 10), by conjugate gradients and backtracking."""
 
     def __init__(self, config: AgentConfig, policy: Policy) -> None:
         self.config, self.policy = config, policy

@@ -49,12 +49,12 @@ class Display:
         fps = (step - self._start) * len(trainer.agents) / max(elapsed, 1e-9)
         text = describe(rows)
         if self._live:
-            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s", description=text)
+            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=text)
         elif step * LINES // self.total > self._printed or trainer.finished:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
             self.console.print(
-                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s  {left:>5.0f} s left  {text}",
+                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {text}",
                 soft_wrap=True,
                 markup=False,
                 emoji=False,

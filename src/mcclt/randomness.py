@@ -8,8 +8,6 @@ import enum
 
 import jax
 
-MAX_SEED = 2**32 - 1
-
 
 class Purpose(enum.IntEnum):
     """What a stream of random numbers is for; the values are part of the file format (never renumber)."""

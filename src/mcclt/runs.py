@@ -1,11 +1,12 @@
 """A run directory: configuration, versions, metrics, TensorBoard events, checkpoints, final evaluation.
 
 config.json        every setting, resolved; `mcclt train --config RUN/config.json` repeats the run
-versions.json      this program, Python, libraries, machine, git commit
+versions.json      this program, Python, libraries, machine, git commit (again, numbered, when resumed)
 metrics.jsonl      one line per update and agent, append-only
 tensorboard/       the same for TensorBoard
 checkpoints/       the last few, newest last
 evaluation.json    returns of the final episodes, per agent
+messages.txt       what a person was told on the way, if anything
 """
 
 import contextlib
@@ -65,6 +66,7 @@ class Run:
             kept = [line for line in lines if _update_of(line) <= update]
             checkpoint.write_atomically(metrics, "".join(f"{line}\n" for line in kept).encode())
             _write_json(path / "config.json", to_dict(config))
+            _write_json(path / f"versions-from-{update:06d}.json", versions())
             return cls(path, config, _trackers(path, config, update * config.steps_per_update, wandb))
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
@@ -91,7 +93,7 @@ class Run:
             old.unlink(missing_ok=True)
         return path
 
-    def write_evaluation(self, data: dict[str, Any]) -> None:
+    def write_evaluation(self, data: list[dict[str, Any]]) -> None:
         """Stores the final evaluation."""
         _write_json(self.path / "evaluation.json", data)
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from mcclt import checkpoint, interrupts
 from mcclt.collect import EpisodeStats, Fault, FaultError, collect
-from mcclt.config import RunConfig, to_dict
+from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -76,6 +76,7 @@ class Trainer:
         except ConfigError:
             self.env.close()
             raise
+        self.config = resolved(config, self.learners)
         self.policy = next(iter(self.learners.values())).policy
         seeds = np.asarray(config.seeds, np.uint32)
         self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
@@ -109,17 +110,7 @@ class Trainer:
         self.env.close()
 
     def _make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
-        keys: list[Key] = [(s, int(purpose), index, e) for _, s in self.agents for e in range(n_envs)]
-        engine = self.config.engine
-        if purpose == Purpose.EVAL_RESET and engine == "gymnasium-async":
-            engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
-        return make_vec(
-            self._source,
-            keys,
-            engine=engine,
-            max_episode_steps=self.config.max_episode_steps,
-            num_threads=self.config.threads,
-        )
+        return make_envs(self.config, self._source, [seed for _, seed in self.agents], purpose, index, n_envs)
 
     def _agent_noise(self, seed: jax.Array, update: jax.Array) -> jax.Array:
         key = stream(seed, Purpose.ACTION_NOISE, update)
@@ -140,7 +131,8 @@ class Trainer:
         """
         if self._obs is None:
             self._obs = self.env.reset().reshape(len(self.agents), self.config.n_envs, -1)
-        self.boundary = self._capture()
+            self.boundary = self._capture()
+        assert self.boundary is not None  # captured at the end of every update, too
         try:
             rows = self._advance()
         except BaseException:
@@ -194,9 +186,12 @@ class Trainer:
             self.stats.forget_running(a)
 
     def _describe(self, fault: Fault) -> str:
-        group, seed = self.agents[fault.agent]
         step = self.step + fault.step * self.config.n_envs
-        return f"Environment {fault.env} of seed {seed} (group {group!r}) {fault.what} at step {step:,}."
+        return f"Environment {fault.env} of {self._name(fault.agent)} {fault.what} at step {step:,}."
+
+    def _name(self, agent: int) -> str:
+        group, seed = self.agents[agent]
+        return f"seed {seed} (group {group!r})"
 
     def _settle(self, faults: list[Fault]) -> np.ndarray:
         """Which agents may learn from this rollout [A]; stops those that fail, or fail twice running."""
@@ -256,13 +251,12 @@ class Trainer:
             found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
         finally:
             env.close()
-        for (group, seed), returns in zip(self.agents, found[0], strict=True):
-            if not np.isfinite(returns).all():
-                what = f"The evaluation of seed {seed} (group {group!r}) returned {returns[~np.isfinite(returns)][0]}."
-                if self.config.on_nan == "raise":
-                    raise EnvironmentFault(what)
-                self.messages.append(what)
-        return found
+        for fault in found.faults:
+            what = f"In the evaluation, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
+            if self.config.on_nan == "raise":
+                raise EnvironmentFault(what)
+            self.messages.append(what)
+        return found.returns, found.lengths
 
     def _rows(
         self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None, ok: np.ndarray
@@ -330,6 +324,11 @@ class Trainer:
         Returns:
             Whether the environments continue exactly; otherwise they start new episodes.
         """
+        if changed := differing(from_dict(meta["config"]), self.config):
+            name = changed[0]
+            raise CheckpointError(
+                f"{source} was trained with another {name} than its run now states: resume as it was."
+            )
         if spec_to_dict(self.spec) != meta["spec"]:
             raise CheckpointError(
                 f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
@@ -353,6 +352,36 @@ class Trainer:
             self.env.close()
             self.env = self._make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
         return self.update == 0
+
+
+def make_envs(
+    config: RunConfig, source: object, seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int
+) -> VectorEnv:
+    """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
+    keys: list[Key] = [(seed, int(purpose), index, e) for seed in seeds for e in range(n_envs)]
+    engine = config.engine
+    if purpose == Purpose.EVAL_RESET and engine == "gymnasium-async":
+        engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
+    return make_vec(source, keys, engine=engine, max_episode_steps=config.max_episode_steps, num_threads=config.threads)
+
+
+def resolved(config: RunConfig, learners: dict[str, Learner]) -> RunConfig:
+    """The configuration with nothing left to be chosen: each group's weighting and number of members."""
+    groups = {
+        name: dataclasses.replace(agent, weighting=learners[name].weighting_name, members=learners[name].critic.members)
+        for name, agent in config.groups.items()
+    }
+    return dataclasses.replace(config, groups=groups)
+
+
+def differing(a: RunConfig, b: RunConfig) -> list[str]:
+    """The settings, other than those of `FREE`, in which two configurations differ."""
+    return [n for n in fields_of(RunConfig) if n not in FREE and getattr(a, n) != getattr(b, n)]
+
+
+def new_episodes(spec: EnvSpec) -> str:
+    """What to say where an engine cannot restore its episodes."""
+    return f"The engine {spec.engine!r} cannot restore its episodes: agents go on from the checkpoint, in new episodes."
 
 
 def crossed(step: int, stride: int, period: int) -> bool:

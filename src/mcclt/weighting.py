@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol, final
 import jax
 import jax.numpy as jnp
 
+from mcclt.config import AgentConfig
+
 LOG_RANGE = 40.0
 """The search covers T·mean(E) from e⁻⁴⁰ to e⁴⁰."""
 LOG_STEPS = 40
@@ -29,7 +31,7 @@ class Temperature(NamedTuple):
 
 
 class Weighting(Protocol):
-    """The contract: `search` once per batch, then `weights` at any states."""
+    """The contract: made from an `AgentConfig`; `search` once per batch, then `weights` at any states."""
 
     needs_error: bool
     """Whether the critic must have an error measure."""
@@ -49,8 +51,8 @@ class Uniform:
 
     needs_error = False
 
-    def __init__(self, w_tar: float, w_min: float, temperature: str) -> None:
-        del w_tar, w_min, temperature
+    def __init__(self, config: AgentConfig) -> None:
+        del config
 
     def search(self, error: jax.Array) -> Temperature:
         """Nothing to search."""
@@ -65,12 +67,15 @@ class Uniform:
 
 @final
 class AccuracySeeking:
-    """w = 2(1 − w_min)·sigmoid(−E·T) + w_min, in (w_min, 1]: trust states whose value is well predicted."""
+    """w = 2(1 − w_min)·sigmoid(−E·T) + w_min, in (w_min, 1]: trust states whose value is well predicted.
+
+    Eq. 9 of the paper is the case w_min = ½; the general form is in its appendix.
+    """
 
     needs_error = True
 
-    def __init__(self, w_tar: float, w_min: float, temperature: str) -> None:
-        self.w_tar, self.w_min, self.temperature = w_tar, w_min, temperature
+    def __init__(self, config: AgentConfig) -> None:
+        self.w_tar, self.w_min, self.temperature = config.w_tar, config.w_min, config.temperature
 
     def raw(self, scaled_error: jax.Array) -> jax.Array:
         """The weight as a function of E·T; falls from 1 to w_min."""
@@ -93,9 +98,8 @@ class ExplorationSeeking:
 
     needs_error = True
 
-    def __init__(self, w_tar: float, w_min: float, temperature: str) -> None:
-        del w_min
-        self.w_tar, self.temperature = w_tar, temperature
+    def __init__(self, config: AgentConfig) -> None:
+        self.w_tar, self.temperature = config.w_tar, config.temperature
 
     def raw(self, scaled_error: jax.Array) -> jax.Array:
         """The weight as a function of E·T; grows without bound."""

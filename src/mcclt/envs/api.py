@@ -11,6 +11,7 @@ One vector environment holds the environments of a whole population, agent by ag
   agent does not know its neighbours.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -26,6 +27,16 @@ def rng_of(key: Key, episode: int) -> np.random.Generator:
     return np.random.default_rng([*key, episode])
 
 
+def task_name(task: object) -> str:
+    """How to call a task in messages and results: its id, or the name of the class or function."""
+    return task if isinstance(task, str) else getattr(task, "__qualname__", type(task).__name__)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """What the learner needs to know of a task."""
@@ -33,7 +44,7 @@ class EnvSpec:
     task: str
     """The id as the user gave it, e.g. "Hopper-v5"."""
     engine: str
-    """Which engine steps it: "native", "gymnasium" or "envpool"."""
+    """Which engine steps it: "native", "envpool", "gymnasium" or "gymnasium-async"."""
     obs_size: int
     """Length O of the (flattened) observation vector."""
     action_size: int

@@ -7,13 +7,12 @@ step later, where it never strikes, and steps are counted here.
 """
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, Step
+from mcclt.envs.api import EnvSpec, Key, Step, available_cores
 from mcclt.errors import CheckpointError, ConfigError, MissingExtraError
 
 TASKS = {
@@ -65,7 +64,7 @@ class EnvPoolVectorEnv:
             num_envs=len(keys),
             seed=[_seed(key) for key in keys],
             max_episode_steps=max_episode_steps + 1,
-            num_threads=min(num_threads or _cores(), len(keys)),
+            num_threads=min(num_threads or available_cores(), len(keys)),
         )
         space = self._pool.single_action_space
         discrete = hasattr(space, "n")
@@ -128,8 +127,3 @@ class EnvPoolVectorEnv:
 def _seed(key: Key) -> int:
     """A seed from the environment's names alone, in the range EnvPool takes (int32, not negative)."""
     return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
-
-
-def _cores() -> int:
-    """Cores this process may use: in a container or a job often fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from mcclt.envs.api import EnvSpec, Key, Step
+from mcclt.envs.api import EnvSpec, Key, Step, task_name
 from mcclt.errors import (
     CheckpointError,
     ConfigError,
@@ -100,7 +100,7 @@ class GymnasiumVectorEnv:
         self._faults: dict[int, str] = {}
         self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
 
-        makers = [make] * len(keys)
+        makers = [functools.partial(_make_in_worker, make) if asynchronous else make] * len(keys)
         self._envs: SyncVectorEnv | AsyncVectorEnv
         if asynchronous:
             # Never a plain fork: JAX runs threads, and a forked child can wait forever for their locks.
@@ -179,8 +179,6 @@ class _Guard(gym.Wrapper):
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
-        if multiprocessing.parent_process() is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a worker: Ctrl-C is its parent's to handle
         self._space = env.observation_space
         self.obs_size = spaces.flatdim(self._space)
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.obs_size,), np.float32)
@@ -224,11 +222,6 @@ class _Guard(gym.Wrapper):
 
     def _nan(self) -> np.ndarray:
         return np.full(self.obs_size, np.nan, np.float32)
-
-
-def task_name(task: object) -> str:
-    """How to call a task in messages and results: its id, or the name of the class or function."""
-    return task if isinstance(task, str) else getattr(task, "__qualname__", type(task).__name__)
 
 
 def _describe(error: BaseException) -> str:
@@ -281,6 +274,12 @@ def _not_an_env(what: object) -> str:
         f"A {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium environments "
         "(an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
     )
+
+
+def _make_in_worker(make: Callable[[], _Guard]) -> _Guard:
+    """Makes an environment in a process of its own, where Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make()
 
 
 def _make_one(

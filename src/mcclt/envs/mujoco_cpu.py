@@ -17,7 +17,6 @@ MuJoCo is imported when an environment is made, so that asking what is supported
 
 import importlib.util
 import itertools
-import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, Step, rng_of
+from mcclt.envs.api import EnvSpec, Key, Step, available_cores, rng_of
 from mcclt.envs.tasks import TASKS, Physics, Task
 from mcclt.errors import CheckpointError, ConfigError, UnknownNameError
 
@@ -252,7 +251,7 @@ class MujocoVectorEnv:
         self._limit = max_episode_steps or self._task.max_episode_steps
         self._qpos0, self._qvel0 = model.qpos0.copy(), np.zeros(model.nv)
 
-        threads = min(num_threads or _available_cores(), self.num_envs)
+        threads = min(num_threads or available_cores(), self.num_envs)
         make = _DataSimulator if self._task.derived else _RolloutSimulator
         self._simulator: _Simulator = make(model, self._task, self.num_envs, threads)
         self._episodes = np.zeros(self.num_envs, dtype=np.int64)  # started so far
@@ -376,8 +375,3 @@ def raw_steps_per_second(task: str | Task, n: int, num_threads: int | None, seco
         steps += n
     env.close()
     return steps / spent
-
-
-def _available_cores() -> int:
-    """Cores this process may use, which on a shared machine can be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
