@@ -20,7 +20,7 @@ NAMES = {"plain": "plain", "mcclt": "MC-CLT", "ensemble": "ensemble", "qr": "QR"
 
 
 def cells_of(run: Path) -> tuple[str, dict[str, tuple[str, str]]]:
-    """The task of a run, and the algorithm and variant of each of its groups (or its own name, if it has more to it)."""
+    """The task of a run, and the algorithm and variant of each of its groups (its own name if it is none)."""
     config = json.loads((run / "config.json").read_text())
     cells = {}
     for name, agent in config["groups"].items():

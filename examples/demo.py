@@ -32,11 +32,11 @@ def main() -> None:
     config = RunConfig(
         task=TASK,
         seeds=(0, 1, 2, 3),
-        steps=160_000,
+        steps=120_000,
         steps_per_update=2_000,
         groups={name: AgentConfig(**VARIANTS[name], **SMALL) for name in ("plain", "mcclt")},
         eval_freq=40_000,
-        checkpoint_freq=80_000,
+        checkpoint_freq=60_000,
     )
     console.print(
         f"Training plain PPO and MC-CLT PPO on {TASK}: {len(config.seeds)} seeds each, all in one population."
@@ -60,27 +60,26 @@ def main() -> None:
     console.print(f"Picture: {picture}   Run directory: {directory.path}   {time.perf_counter() - started:.0f} s")
 
 
-def play(model: mcclt.PPO, seed: int) -> tuple[np.ndarray, list[float]]:
+def play(model: mcclt.PPO, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A first state of an episode, and the discounted returns that really follow it, over 100 episodes.
 
     All episodes start from the same state and differ by the policy's noise alone.
     """
-    env = gym.make(TASK)
-    gamma, found = model.config.groups["mcclt"].gamma, []
-    for _ in range(100):
-        obs, _ = env.reset(seed=12)
-        first, total, discount, done = obs, 0.0, 1.0, False
-        for _ in range(400):  # γ^400 < 2 %
-            action, _ = model.predict(obs, seed=seed)
-            obs, reward, terminated, truncated, _ = env.step(action)
-            total, discount, done = total + discount * float(reward), discount * gamma, terminated or truncated
-            if done:
-                break
-        found.append(total)
-    return first, found
+    count, gamma = 100, model.config.groups["mcclt"].gamma
+    envs = gym.make_vec(TASK, num_envs=count, vectorization_mode="sync")
+    first, _ = envs.reset(seed=[12] * count)
+    obs, total, running, discount = first, np.zeros(count), np.ones(count, bool), 1.0
+    for _ in range(400):  # γ^400 < 2 %
+        action, _ = model.predict(obs, seed=seed)
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        total += discount * reward * running
+        running &= ~(terminated | truncated)
+        discount *= gamma
+    envs.close()
+    return first[0], total
 
 
-def describe(console: Console, distribution: mcclt.ValueDistribution, returns: list[float]) -> None:
+def describe(console: Console, distribution: mcclt.ValueDistribution, returns: np.ndarray) -> None:
     """The bars as text, longest for the largest."""
     table = Table(title="What MC-CLT believes about the first state of an episode", title_justify="left")
     for column in ("quantile", "bar", ""):
@@ -96,7 +95,7 @@ def describe(console: Console, distribution: mcclt.ValueDistribution, returns: l
     )
 
 
-def draw(distribution: mcclt.ValueDistribution, returns: list[float], path: Path) -> Path:
+def draw(distribution: mcclt.ValueDistribution, returns: np.ndarray, path: Path) -> Path:
     """Bars, the normal they stand for, and the returns that really followed."""
     import matplotlib
 

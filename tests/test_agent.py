@@ -310,7 +310,8 @@ def test_a_custom_environment_after_loading(tmp_path: Path) -> None:
         predicting.learn(16)
     with pytest.raises(MccltError, match="Noisy"):
         evaluate_policy(PPO.load(path))
-    assert PPO.load(path, env=Noisy).learn(16).num_timesteps == 32
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert PPO.load(path, env=Noisy).learn(16).num_timesteps == 32
     assert evaluate_policy(PPO.load(path, env=Noisy), n_eval_episodes=1)[1] == 0
     with pytest.raises(MccltError):
         PPO.load(path, env=Counter).learn(16)
@@ -349,7 +350,8 @@ def test_a_group_of_several(tmp_path: Path) -> None:
     assert type(model) is TRPO and model.seeds == (0, 4) and model.num_timesteps == 16
     params = trainer.states["t"].policy["log_std"][1]
     np.testing.assert_array_equal(model._states.policy["log_std"][1], params)
-    assert model.learn(16).num_timesteps == 32
+    with pytest.warns(UserWarning, match="new episodes"):  # the environments' state is that of both groups
+        assert model.learn(16).num_timesteps == 32
     assert mcclt.load(model.save(tmp_path / "t")).num_timesteps == 32
 
 

@@ -619,7 +619,7 @@ def test_settings_reach_the_trainer(mcclt: Cli) -> None:
     """The configuration that is stored is the one that was asked for, and the one that was trained."""
     mcclt("train", PENDULUM, *TINY, "--seeds", "3", "--out", "run", "--quiet")
     stored = runs.stored_config(Path("run"))
-    assert stored == run_config(groups={"ppo-plain": agent(critic="plain")}, seeds=(3,))
+    assert stored == run_config(groups={"ppo-plain": agent(critic="plain", weighting="uniform", members=1)}, seeds=(3,))
     assert checkpoint.load(runs.checkpoints(Path("run"))[-1])[1]["config"] == json.loads(
         Path("run/config.json").read_text()
     )
@@ -650,3 +650,25 @@ def test_resuming_in_another_process_is_exact(tmp_path: Path) -> None:
     a, b = (checkpoint.load(runs.checkpoints(tmp_path / name)[-1])[0] for name in ("whole", "cut"))
     assert a.keys() == b.keys()
     assert all(a[k].tobytes() == b[k].tobytes() for k in a)
+
+
+def test_flags_are_checked_on_top_of_preset_and_file(mcclt: Cli) -> None:
+    """Hopper's preset for TRPO has w_min 0.4: w_tar 0.5 is above it, though not above the default's 0.6."""
+    config, _ = cli.resolve(["Hopper-v5", "--algo", "trpo", "--preset", "paper", "--w-tar", "0.5"])
+    assert next(iter(config.groups.values())).w_tar == 0.5
+    Path("a.toml").write_text("w_min = 0.3\nsteps_per_update = 3000\n")
+    config, _ = cli.resolve(["Hopper-v5", "--config", "a.toml", "--w-tar", "0.5", "--n-envs", "30"])
+    assert config.horizon == 100
+    message = mcclt.refused("train", "Hopper-v5", "--w-tar", "0.5")
+    assert "between w_min (0.6) and 1" in message
+
+
+def test_variants_and_critic_contradict(mcclt: Cli) -> None:
+    assert "leave out critic" in mcclt.refused("train", PENDULUM, "--variants", "plain,mcclt", "--critic", "ensemble")
+
+
+def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
+    stored = json.loads((copy / "config.json").read_text())
+    next(iter(stored["groups"].values()))["gamma"] = 0.5
+    (copy / "config.json").write_text(json.dumps(stored))
+    assert "another groups" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")

@@ -5,7 +5,7 @@ from gymnasium import spaces
 
 from mcclt.envs import make_vec
 from mcclt.evaluate import run_episodes
-from probes import Counter, counter_length
+from probes import Counter, counter_length, factory
 
 
 def zeros(obs: np.ndarray) -> np.ndarray:
@@ -19,9 +19,10 @@ def counter_return(episode: int) -> int:
 @pytest.mark.parametrize("agents, n_envs, episodes", [(1, 1, 1), (2, 3, 7), (3, 2, 2), (1, 4, 5), (2, 2, 8)])
 def test_quotas_and_known_returns(agents: int, n_envs: int, episodes: int) -> None:
     env = make_vec(Counter, [(a, 5, 0, e) for a in range(agents) for e in range(n_envs)])
-    returns, lengths = run_episodes(env, zeros, agents, episodes)
+    returns, lengths, faults = run_episodes(env, zeros, agents, episodes)
     env.close()
     assert returns.shape == lengths.shape == (agents, episodes)
+    assert faults == []
     # Every environment plays its first episodes, the first environments one more where it does not come out even.
     expected = [k for e in range(n_envs) for k in range(episodes // n_envs + (e < episodes % n_envs))]
     for a in range(agents):
@@ -51,7 +52,7 @@ def test_short_episodes_do_not_count_more_often() -> None:
             return np.zeros(1, np.float32), float(self.length == 9), self.t == self.length, False, {}
 
     env = make_vec(Uneven, [(0, 5, 0, e) for e in range(4)])
-    returns, lengths = run_episodes(env, lambda obs: np.zeros(obs.shape[:2], int), 1, 8)
+    returns, lengths, _ = run_episodes(env, lambda obs: np.zeros(obs.shape[:2], int), 1, 8)
     env.close()
     assert sorted(returns[0].tolist()) == [0] * 4 + [9] * 4
     assert sorted(lengths[0].tolist()) == [1] * 4 + [9] * 4
@@ -79,3 +80,13 @@ def test_agents_act_for_themselves() -> None:
     assert set(seen) == {(2, 3, 2)}
     sent = np.array(Counter.actions).reshape(-1, 2, 3, 3)
     assert (sent[:, 0] == 0).all() and (sent[:, 1] == np.float32(0.1)).all()
+
+
+def test_faults_are_reported_and_are_no_returns() -> None:
+    """Of two agents with two environments, the second's second environment returns NaN in its third step."""
+    env = make_vec(factory("nan obs", 3, which=(3,)), [(a, 5, 0, e) for a in range(2) for e in range(2)])
+    found = run_episodes(env, lambda obs: np.zeros((2, 2, 2), np.float32), 2, 2)
+    env.close()
+    assert np.isnan(found.returns).tolist() == [[False, False], [False, True]]
+    assert [(fault.agent, fault.env) for fault in found.faults] == [(1, 1)]
+    assert "nan" in found.faults[0].what

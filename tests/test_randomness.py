@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from mcclt.randomness import MAX_SEED, Purpose, stream
+from mcclt.config import MAX_SEED
+from mcclt.randomness import Purpose, stream
 
 
 def bits(*args) -> tuple[int, ...]:

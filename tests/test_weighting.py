@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
+from mcclt.config import AgentConfig
 from mcclt.weighting import AccuracySeeking, ExplorationSeeking, Temperature, Uniform
 
 W_TAR, W_MIN = 0.9, 0.6
 SIZE = 64
-LOG = AccuracySeeking(W_TAR, W_MIN, "log")
-PAPER = AccuracySeeking(W_TAR, W_MIN, "paper")
-EXPLORE = ExplorationSeeking(W_TAR, W_MIN, "log")
-EXPLORE_PAPER = ExplorationSeeking(W_TAR, W_MIN, "paper")
+LOG = AccuracySeeking(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="log"))
+PAPER = AccuracySeeking(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="paper"))
+EXPLORE = ExplorationSeeking(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="log"))
+EXPLORE_PAPER = ExplorationSeeking(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="paper"))
 
 
 def compiled(weighting):
@@ -198,7 +199,7 @@ def test_exploration_failure(name):
 
 
 def test_uniform():
-    uniform = Uniform(W_TAR, W_MIN, "log")
+    uniform = Uniform(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="log"))
     assert not uniform.needs_error
     error = jnp.asarray(errors(), jnp.float32)
     np.testing.assert_array_equal(uniform.weights(error, uniform.search(error)), np.ones(SIZE))

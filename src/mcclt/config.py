@@ -174,8 +174,7 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; one is always written at the end."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """When an environment raises or returns NaN: end the run, stop that agent, or drop its update and restart its
-    episodes (and stop it if the next update fails too)."""
+    """When an environment raises or returns NaN: end the run, stop that agent, or restart it (twice running: stop)."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""

@@ -380,8 +380,8 @@ def differing(a: RunConfig, b: RunConfig) -> list[str]:
 
 
 def new_episodes(spec: EnvSpec) -> str:
-    """What to say where an engine cannot restore its episodes."""
-    return f"The engine {spec.engine!r} cannot restore its episodes: agents go on from the checkpoint, in new episodes."
+    """What to say where episodes cannot be continued."""
+    return f"The state of the {spec.engine!r} engine is not in this checkpoint: agents go on from it in new episodes."
 
 
 def crossed(step: int, stride: int, period: int) -> bool:
