@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,46 +34,20 @@ if TYPE_CHECKING:
     from mcclt.runs import Run
     from mcclt.train import Trainer
 
-Comma = Annotated[
-    tuple[str, ...],
-    tyro.constructors.PrimitiveConstructorSpec(
+
+def _as_text(metavar: str, parse: Callable[[str], Any]) -> Any:
+    """A flag of one word that our own function reads; sequences are shown with commas."""
+    return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="A,B,...",
-        instance_from_str=lambda args: tuple(part.strip() for part in args[0].split(",") if part.strip()),
-        is_instance=lambda x: isinstance(x, tuple),
-        str_from_instance=lambda x: [",".join(x)],
-    ),
-]
-Widths = Annotated[
-    tuple[int, ...],
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="N,N,...",
-        instance_from_str=lambda args: _widths(args[0]),
-        is_instance=lambda x: isinstance(x, tuple),
-        str_from_instance=lambda x: [",".join(map(str, x))],
-    ),
-]
-Steps = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="STEPS",
-        instance_from_str=lambda args: parse_steps(args[0]),
-        is_instance=lambda x: isinstance(x, int),
-        str_from_instance=lambda x: [str(x)],
-    ),
-]
-Seeds = Annotated[
-    tuple[int, ...],
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="SEEDS",
-        instance_from_str=lambda args: parse_seeds(args[0]),
-        is_instance=lambda x: isinstance(x, tuple),
-        str_from_instance=lambda x: [",".join(map(str, x))],
-    ),
-]
+        metavar=metavar,
+        instance_from_str=lambda args: parse(args[0]),
+        is_instance=lambda x: isinstance(x, int | tuple),
+        str_from_instance=lambda x: [",".join(map(str, x)) if isinstance(x, tuple) else str(x)],
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -82,6 +56,11 @@ def _widths(text: str) -> tuple[int, ...]:
     except ValueError:
         raise ConfigError(f"{text!r} is not allowed: give widths such as 64,32.") from None
 
+
+Comma = Annotated[tuple[str, ...], _as_text("A,B,...", _names)]
+Widths = Annotated[tuple[int, ...], _as_text("N,N,...", _widths)]
+Steps = Annotated[int, _as_text("STEPS", parse_steps)]
+Seeds = Annotated[tuple[int, ...], _as_text("SEEDS", parse_seeds)]
 
 # The configurations as flags: the same fields and sentences, with the spellings people type.
 
@@ -103,13 +82,13 @@ class RunFlags(RunConfig):
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """A task id such as Hopper-v5; `mcclt envs` lists them."""
-    seeds: Seeds = (0,)
-    steps: Steps = 1_000_000
+    seeds: Seeds = RunConfig.seeds
+    steps: Steps = RunConfig.steps
     groups: Annotated[Mapping[str, AgentConfig], tyro.conf.Suppress] = dataclasses.field(
         default_factory=lambda: {"agent": AgentConfig()}
     )
-    eval_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.eval_freq
-    checkpoint_freq: Annotated[int, Steps.__metadata__[0]] = RunConfig.checkpoint_freq
+    eval_freq: Steps = RunConfig.eval_freq
+    checkpoint_freq: Steps = RunConfig.checkpoint_freq
 
     def __post_init__(self) -> None:
         """Flags are checked as a `RunConfig`, when the file is under them."""

@@ -63,31 +63,30 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hopper(Task):
-    """One leg, to hop forwards.
+class _Upright(Task):
+    """What Hopper and Walker2d share: to go forwards without falling.
 
     reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
-    ends the episode, in v5 only if still healthy: z > 0.7, |torso angle| < 0.2, and all of the state but x
-    and z within ±100.
+    ends the episode, in v5 only if still healthy.
 
-    observation [11] = qpos[1:] (5: z, torso angle, thigh, leg, foot), qvel clipped to ±10 (6).
+    observation = qpos[1:], qvel clipped to ±10.
     """
 
-    xml: str = "hopper.xml"
     frame_skip: int = 4
     dt: float = 0.008
     version: int = 5
 
+    @abstractmethod
+    def healthy(self, xp: Any, physics: Physics) -> Array:
+        """[n] whether it stands. A state that is not a number must be unhealthy: write what holds, not what fails."""
+
     def observe(self, xp: Any, physics: Physics) -> Array:
-        """[n, 11], laid out as above."""
+        """[n, nq - 1 + nv], laid out as above."""
         return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
 
     def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
-        z, angle = after.qpos[:, 1], after.qpos[:, 2]
-        # `~healthy` rather than the opposite comparisons: a state that is not a number is unhealthy.
-        rest = xp.concatenate([after.qpos[:, 2:], after.qvel], axis=-1)
-        healthy = (z > 0.7) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
+        healthy = self.healthy(xp, after)
         alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
 
@@ -97,34 +96,31 @@ class Hopper(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walker2d(Task):
-    """Two legs in a plane, to walk forwards.
+class Hopper(_Upright):
+    """One leg, to hop forwards. Observation [11]: z, torso angle, thigh, leg, foot; six velocities."""
 
-    reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
-    ends the episode, in v5 only if still healthy: 0.8 < z < 2, |torso angle| < 1. v5 has more foot friction.
+    xml: str = "hopper.xml"
 
-    observation [17] = qpos[1:] (8: z, torso angle, six joints), qvel clipped to ±10 (9).
+    def healthy(self, xp: Any, physics: Physics) -> Array:
+        """Z > 0.7, |torso angle| < 0.2, and all of the state but x and z within ±100."""
+        z, angle = physics.qpos[:, 1], physics.qpos[:, 2]
+        rest = xp.concatenate([physics.qpos[:, 2:], physics.qvel], axis=-1)
+        return (z > 0.7) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walker2d(_Upright):
+    """Two legs in a plane, to walk forwards; v5 has more foot friction.
+
+    Observation [17]: z, torso angle, six joints; nine velocities.
     """
 
     xml: str = "walker2d_v5.xml"
-    frame_skip: int = 4
-    dt: float = 0.008
-    version: int = 5
 
-    def observe(self, xp: Any, physics: Physics) -> Array:
-        """[n, 17], laid out as above."""
-        return xp.concatenate([physics.qpos[:, 1:], physics.qvel.clip(-10, 10)], axis=-1)
-
-    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
-        """The reward above; ends when unhealthy."""
-        z, angle = after.qpos[:, 1], after.qpos[:, 2]
-        healthy = (z > 0.8) & (z < 2.0) & (abs(angle) < 1.0)
-        alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
-        return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
-
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.005 on all coordinates."""
-        return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
+    def healthy(self, xp: Any, physics: Physics) -> Array:
+        """0.8 < z < 2 and |torso angle| < 1."""
+        z, angle = physics.qpos[:, 1], physics.qpos[:, 2]
+        return (z > 0.8) & (z < 2.0) & (abs(angle) < 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
