@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mcclt import checkpoint
 from mcclt.config import RunConfig, from_dict, to_dict
@@ -213,18 +213,19 @@ def _writable(path: Path):
         raise MccltError(f"Cannot write to {path}: {error.strerror or error}.") from None
 
 
-class Tracker:
+class Tracker(Protocol):
     """Sends rows to TensorBoard or Weights & Biases, one curve per agent, x = environment steps."""
 
     def log(self, rows: list[Row]) -> None:
         """One update's rows."""
-        raise NotImplementedError
+        ...
 
     def close(self) -> None:
         """Flushes."""
+        ...
 
 
-class TensorBoard(Tracker):
+class TensorBoard:
     """One event file per agent (or per group, of means, for large populations)."""
 
     def __init__(self, path: Path, config: RunConfig, step: int) -> None:
@@ -249,7 +250,7 @@ class TensorBoard(Tracker):
             writer.close()
 
 
-class WandB(Tracker):
+class WandB:
     """One W&B run; agents are told apart by prefix."""
 
     def __init__(self, path: Path, config: RunConfig) -> None:
