@@ -5,8 +5,6 @@ The same format serves a run's checkpoints (with the environments' state) and a 
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from mcclt import files
 from mcclt.errors import CheckpointError
 
 FORMAT = "mcclt-checkpoint"
@@ -74,29 +73,11 @@ def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes beside the target, flushes to disk, then renames over it."""
+    """`files.write_atomically`, with an error for people."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                os.fchmod(handle, 0o666 & ~_umask())  # temporary files are private; what they become is not
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        files.write_atomically(path, data)
     except OSError as error:
         raise CheckpointError(f"Cannot write {path}: {error.strerror or error}.") from None
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def flatten(prefix: str, tree: Any) -> Arrays:

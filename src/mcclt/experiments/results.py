@@ -1,0 +1,235 @@
+"""What a store holds, as statistics, tables, figures and the report read it. Nothing here imports JAX."""
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcclt.config import VARIANTS
+from mcclt.experiments.setups import PAPER_TASKS, bare_task
+
+NAMES = {
+    "plain": "baseline",
+    "qr": "QR",
+    "mcclt-nw": "MC-CLT without w",
+    "ensemble": "ensemble",
+    "mcclt": "MC-CLT",
+    "explore": "exploration",
+}
+"""The variants as people read them."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One trained agent, measured."""
+
+    task: str
+    algo: str
+    variant: str
+    seed: int
+    digest: str
+    """Of its setup."""
+    returns: np.ndarray
+    """[episodes] final deterministic episodes; NaN where an environment failed."""
+    lengths: np.ndarray
+    """[episodes]."""
+    curve: dict[str, np.ndarray]
+    """Columns of numbers over training, `step` among them; NaN where there is none."""
+    probe: dict[str, Any]
+    """What its critic believes; see `training.probe`. Empty if it was not looked at."""
+    cost: dict[str, float]
+    """`seconds` of training, `steps_per_second`, `critic_parameters`."""
+    provenance: dict[str, Any]
+    """Version, git commit, packages, hardware, engine, times, command."""
+
+    @property
+    def score(self) -> float:
+        """Mean return over the final episodes: one number per seed, the unit of all statistics."""
+        return float(np.nanmean(self.returns)) if np.isfinite(self.returns).any() else math.nan
+
+
+@dataclass(frozen=True)
+class Series:
+    """All seeds of one setup."""
+
+    task: str
+    algo: str
+    variant: str
+    digest: str
+    settings: dict[str, Any]
+    results: tuple[Result, ...]
+    """In order of their seeds."""
+
+    @property
+    def name(self) -> str:
+        """As in a store: ppo-mcclt."""
+        return f"{self.algo}-{self.variant}"
+
+    @property
+    def label(self) -> str:
+        """For people: MC-CLT, n_quantiles=4."""
+        return variant_label(self.variant)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Which seeds there are."""
+        return [r.seed for r in self.results]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """[seeds] final scores."""
+        return np.array([r.score for r in self.results])
+
+    @property
+    def steps(self) -> int:
+        """Environment steps each agent trained for."""
+        return int(self.settings["steps"])
+
+    def curve(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [T] that all seeds have, and the column's values [seeds, T]; NaN where one has none."""
+        curves = [r.curve for r in self.results if column in r.curve]
+        if not curves:
+            return np.zeros(0), np.zeros((0, 0))
+        steps = curves[0]["step"]
+        for c in curves[1:]:
+            steps = np.intersect1d(steps, c["step"])
+        rows = [c[column][np.searchsorted(c["step"], steps)] for c in curves]
+        known = np.isfinite(rows).any(axis=0)
+        return steps[known], np.array(rows)[:, known]
+
+
+def variant_label(variant: str) -> str:
+    """For people: mcclt@n_quantiles=4 is "MC-CLT, n_quantiles=4"."""
+    name, _, changes = variant.partition("@")
+    return ", ".join([NAMES.get(name, name), *(changes.split("+") if changes else [])])
+
+
+@dataclass(frozen=True)
+class Results:
+    """A whole store, read."""
+
+    series: tuple[Series, ...]
+    """Tasks in the paper's order, PPO before TRPO, variants in the paper's order."""
+    problems: tuple[str, ...] = ()
+    """Files that could not be read, each in one sentence with its path."""
+    timings: tuple[dict[str, Any], ...] = ()
+    """Measured costs (table 2), one per machine and task."""
+    path: Path | None = None
+    _main: dict[tuple[str, str, str], Series] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Chooses the series that stands for each (task, algo, variant)."""
+        for one in self.series:
+            key = (one.task, one.algo, one.variant)
+            best = self._main.get(key)
+            if best is None or _weight(one) > _weight(best):
+                self._main[key] = one
+
+    def main(self, task: str, algo: str, variant: str) -> Series | None:
+        """The series that stands for a variant: that with most seeds, then most steps. `notes` names the others."""
+        return self._main.get((task, algo, variant))
+
+    @property
+    def mains(self) -> tuple[Series, ...]:
+        """One series per (task, algo, variant)."""
+        return tuple(s for s in self.series if self.main(s.task, s.algo, s.variant) is s)
+
+    @property
+    def tasks(self) -> list[str]:
+        """In the paper's order, others after."""
+        return list(dict.fromkeys(s.task for s in self.series))
+
+    @property
+    def algos(self) -> list[str]:
+        """PPO first."""
+        return sorted({s.algo for s in self.series})
+
+    @property
+    def variants(self) -> list[str]:
+        """In the paper's order, changed ones after the variant they change."""
+        return sorted({s.variant for s in self.series}, key=_variant_order)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said about this store: configurations, versions, engines and machines that are mixed."""
+        return [*_mixed_configurations(self), *_mixed_provenance(self)]
+
+
+def fill_command(path: Path | None, task: str, algo: str, variant: str, seeds: int, steps: int) -> str:
+    """What to type to add the missing results of one variant of the paper (authors' configuration) to a store."""
+    what = ["--table", "1", "--tasks", task, "--algo", algo, "--variants", variant]
+    how = ["--seeds", str(seeds), "--steps", str(steps), "--store", str(path or "results")]
+    return shlex.join(["mcclt", "reproduce", *what, *how])
+
+
+def gather(
+    results: Iterable[Result],
+    settings: dict[tuple[str, str, str], dict[str, Any]],
+    problems: Sequence[str] = (),
+    timings: Sequence[dict[str, Any]] = (),
+    path: Path | None = None,
+) -> Results:
+    """Puts results together by setup; `settings` by (task, name, digest)."""
+    groups: dict[tuple[str, str, str, str], list[Result]] = {}
+    for r in results:
+        groups.setdefault((r.task, r.algo, r.variant, r.digest), []).append(r)
+    series = [
+        Series(task, algo, variant, digest, settings[task, f"{algo}-{variant}", digest],
+               tuple(sorted(members, key=lambda r: r.seed)))
+        for (task, algo, variant, digest), members in groups.items()
+    ]  # fmt: skip
+    series.sort(key=lambda s: (_task_order(s.task), s.algo, _variant_order(s.variant), s.digest))
+    return Results(tuple(series), tuple(problems), tuple(timings), path)
+
+
+def _weight(series: Series) -> tuple[int, int, str]:
+    return len(series.results), series.steps, series.digest
+
+
+def _task_order(task: str) -> tuple[int, str]:
+    bare = [bare_task(t) for t in PAPER_TASKS]
+    return (bare.index(bare_task(task)) if bare_task(task) in bare else len(bare), task)
+
+
+def _variant_order(variant: str) -> tuple[int, str]:
+    order = list(VARIANTS)
+    name = variant.partition("@")[0]
+    return (order.index(name) if name in order else len(order), variant)
+
+
+def _mixed_configurations(results: Results) -> list[str]:
+    notes = []
+    for main in results.mains:
+        same = [s for s in results.series if (s.task, s.algo, s.variant) == (main.task, main.algo, main.variant)]
+        others = [s for s in same if s is not main]
+        if not others:
+            continue
+        differing = [k for k in main.settings if any(s.settings.get(k) != main.settings[k] for s in others)]
+
+        def say(s: Series, names: list[str] = differing) -> str:
+            return ", ".join(f"{k}={s.settings.get(k)}" for k in names) + f" ({len(s.results)} seeds)"
+
+        listed = "; ".join(say(s) for s in others)
+        notes.append(
+            f"{main.name} on {main.task} is there in {len(same)} configurations, which are never averaged together: "
+            f"shown is {say(main)}; left out: {listed}."
+        )
+    return notes
+
+
+def _mixed_provenance(results: Results) -> list[str]:
+    notes = []
+    for name, what in (("version", "versions of mcclt"), ("engine", "engines"), ("device", "devices")):
+        for s in results.series:
+            counts: dict[str, int] = {}
+            for r in s.results:
+                value = str(r.provenance.get(name, "unknown"))
+                counts[value] = counts.get(value, 0) + 1
+            if len(counts) > 1:
+                listed = ", ".join(f"{v} ({n} seeds)" for v, n in sorted(counts.items()))
+                notes.append(f"{s.name} on {s.task} puts together seeds of several {what}: {listed}.")
+    return notes

@@ -1,0 +1,159 @@
+"""A setup: everything about an agent of an experiment but its seed."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mcclt.config import VARIANTS, AgentConfig, RunConfig, fields_of, override, paper_preset
+from mcclt.errors import ConfigError, UnknownNameError
+
+PAPER_TASKS = (
+    "BipedalWalker-v3",
+    "Hopper-v4",
+    "HalfCheetah-v4",
+    "Ant-v4",
+    "Swimmer-v4",
+    "Walker2d-v4",
+    "InvertedDoublePendulum-v4",
+    "LunarLanderContinuous-v3",
+)
+"""The paper's tasks, in its order. It used v2; v4 is the nearest that is still maintained."""
+
+NOT_IDENTITY = ("seeds", "groups", "engine", "threads", "on_nan", "checkpoint_freq", "eval_freq", "eval_episodes")
+"""Settings of a run that do not change what an agent becomes. The engine is kept with each result instead."""
+
+CONFIGS = ("authors", "fixed")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One entry of a table. Two setups are the same experiment if their `key`s are equal."""
+
+    variant: str
+    """A name of `config.VARIANTS`, perhaps with changed settings: mcclt, mcclt@n_quantiles=4+trunk=shared."""
+    config: RunConfig
+    """The run, with this one group; its seeds are not part of the setup."""
+
+    @property
+    def task(self) -> str:
+        """The task's id."""
+        return self.config.task
+
+    @property
+    def agent(self) -> AgentConfig:
+        """How it learns."""
+        return next(iter(self.config.groups.values()))
+
+    @property
+    def algo(self) -> str:
+        """`ppo` or `trpo`."""
+        return self.agent.algo
+
+    @property
+    def name(self) -> str:
+        """For people: ppo-mcclt."""
+        return f"{self.algo}-{self.variant}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings that make it what it is, as plain data."""
+        return json.loads(json.dumps(_settings(self.config, self.agent)))
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits of the settings.
+
+        Only settings that differ from the defaults count, so a setting added in a later version does not
+        orphan the results of earlier ones. (`Store.write` compares all of them, should a default change.)
+        """
+        default = _settings(RunConfig(self.task), AgentConfig())
+        own = {name: value for name, value in _settings(self.config, self.agent).items() if value != default[name]}
+        return hashlib.blake2b(json.dumps(own, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """(task, name, digest): also its path in a store."""
+        return self.task, self.name, self.digest
+
+
+def _settings(run: RunConfig, agent: AgentConfig) -> dict[str, Any]:
+    own = {name: getattr(run, name) for name in fields_of(RunConfig) if name not in NOT_IDENTITY}
+    return own | {name: getattr(agent, name) for name in fields_of(AgentConfig)}
+
+
+def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> Setup:
+    """A variant on a task.
+
+    Args:
+        task: an id, or a task of the paper by its bare name (Hopper: the id the reproduction uses).
+        algo: `ppo` or `trpo`.
+        variant: as in `Setup.variant`.
+        config: `authors`: the best configuration they publish for this task; `fixed`: one for all tasks.
+        run: settings of the run, such as `steps`.
+    """
+    task = task_id(task)
+    if config not in CONFIGS:
+        raise UnknownNameError("config", config, CONFIGS)
+    if algo not in ("ppo", "trpo"):
+        raise UnknownNameError("algo", algo, ("ppo", "trpo"))
+    variant, changes = parse_variant(variant)
+    parts: dict[str, Any] = dict(VARIANTS[variant.partition("@")[0]])
+    preset = paper_preset(task, algo, parts["critic"]) if config == "authors" else {}
+    agent = override(AgentConfig(algo=algo), preset | parts | changes)
+    settings = override(RunConfig(task), run)
+    return Setup(variant, dataclasses.replace(settings, groups={f"{algo}-{variant}": agent}))
+
+
+def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
+    """Reads mcclt or mcclt@n_quantiles=4+guide=symmetric: the name in canonical order, and the changes."""
+    name, _, changes = text.partition("@")
+    if name not in VARIANTS:
+        hint = "Change its settings behind an @: mcclt@n_quantiles=4+guide=symmetric."
+        raise UnknownNameError("variant", name, VARIANTS, hint)
+    found: dict[str, Any] = {}
+    for part in changes.split("+") if changes else []:
+        setting, equals, value = part.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not allowed: write each change as setting=value, joined by +.")
+        if setting in ("algo", *VARIANTS[name]):
+            raise ConfigError(f"{text!r} is not allowed: {setting} is what makes the variant; choose another variant.")
+        found[setting] = _literal(value)
+    override(AgentConfig(), found)  # refuses unknown settings and values of the wrong type
+    canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
+    return f"{name}@{canonical}" if found else name, found
+
+
+def _literal(text: str) -> Any:
+    """A setting's value as typed: 4, 0.5, 1e5, unset, 64,64 or a word."""
+    if text == "unset":
+        return None
+    if re.fullmatch(r"[0-9]+(,[0-9]+)+,?", text):
+        return tuple(int(part) for part in text.split(",") if part)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else "unset" if value is None else f"{value}"
+
+
+def task_id(name: str) -> str:
+    """Hopper → Hopper-v4; an id stays what it is."""
+    bare = {task.rsplit("-v", 1)[0]: task for task in PAPER_TASKS}
+    if name in bare:
+        return bare[name]
+    if re.search(r"-v[0-9]+$", name) is None:
+        raise UnknownNameError("task", name, bare, "Or give an id with its version, such as Hopper-v5.")
+    return name
+
+
+def bare_task(task: str) -> str:
+    """Hopper-v4 → Hopper: the name in the paper's tables."""
+    return task.rsplit("-v", 1)[0]

@@ -1,0 +1,268 @@
+"""A store: one directory of results, one file per agent, each written once and whole.
+
+STORE/store.json                              what this directory is
+STORE/cells/TASK/ALGO-VARIANT/DIGEST/
+    settings.json                             every setting of the setup
+    seed-0.json                               one agent: returns, curve, probe, cost, provenance, checksum
+STORE/timings/*.json                          measured costs (table 2)
+STORE/work/                                   trainings under way and locks; may be deleted when nothing runs
+
+Any number of processes may share a store: a cell is computed by whoever holds its lock (`claim`), which the
+operating system frees when that process ends, however it ends.
+"""
+
+import hashlib
+import json
+import math
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+
+from mcclt import files
+from mcclt.errors import MccltError
+from mcclt.experiments.results import Result, Results, gather
+from mcclt.experiments.setups import Setup
+
+FORMAT = "mcclt-store"
+VERSION = 1
+Cell = tuple[Setup, int]
+"""A setup and a seed."""
+
+
+class StoreError(MccltError):
+    """A directory that is no store, or cannot be used as one."""
+
+
+class Store:
+    """A directory of results."""
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        """Opens a store, or makes one.
+
+        Args:
+            path: its directory.
+            create: make it if it is not there.
+        """
+        self.path = path
+        marker = path / "store.json"
+        try:
+            if create and not marker.exists():
+                if path.exists() and (not path.is_dir() or any(p.name != "work" for p in path.iterdir())):
+                    raise StoreError(f"{path} is not a store of results, and not empty: choose another --store.")
+                data = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8)}
+                files.write_atomically(marker, (json.dumps(data) + "\n").encode())
+                files.write_atomically(path / "work" / ".gitignore", b"*\n")
+            text = marker.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
+        except OSError as error:
+            raise StoreError(f"Cannot use the store {path}: {error.strerror or error}.") from None
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError
+            self.id = str(data["id"])
+            newer = int(data["version"]) > VERSION
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{marker} was not written by mcclt: choose another --store.") from None
+        if newer:
+            raise StoreError(f"{path} was written by a newer version of mcclt: update it to use this store.")
+
+    # --- cells ---------------------------------------------------------------------------------------------
+
+    def folder(self, setup: Setup) -> Path:
+        """Where the results of a setup are."""
+        task, name, digest = setup.key
+        return self.path / "cells" / file_name(task) / name / digest
+
+    def file(self, cell: Cell) -> Path:
+        """Where a cell's result is, or will be."""
+        setup, seed = cell
+        return self.folder(setup) / f"seed-{seed}.json"
+
+    def has(self, cell: Cell) -> bool:
+        """Whether the cell is there and undamaged."""
+        path = self.file(cell)
+        if not path.exists():
+            return False
+        try:
+            read(path)
+        except StoreError:
+            return False
+        return True
+
+    def write(self, setup: Setup, result: Result) -> Path:
+        """Stores a result, once: one that is there and undamaged is kept."""
+        cell = (setup, result.seed)
+        if self.has(cell):
+            return self.file(cell)
+        self.check_settings(setup)
+        try:
+            settings = self.folder(setup) / "settings.json"
+            if not settings.exists():
+                files.write_atomically(settings, (json.dumps(setup.settings, indent=1) + "\n").encode())
+            files.write_atomically(self.file(cell), encode(result))
+        except OSError as error:
+            raise StoreError(f"Cannot write {self.file(cell)}: {error.strerror or error}.") from None
+        return self.file(cell)
+
+    def check_settings(self, setup: Setup) -> None:
+        """Refuses a setup whose results here were made with other defaults than this version's."""
+        path = self.folder(setup) / "settings.json"
+        if not path.exists():
+            return
+        stored, own = _json(path), setup.settings
+        changed = [name for name in own if name in stored and stored[name] != own[name]]
+        if changed:
+            raise StoreError(
+                f"{path} has {changed[0]} = {stored[changed[0]]!r}, and this version of mcclt takes "
+                f"{own[changed[0]]!r} for the same setup: choose another --store."
+            )
+
+    def claim(self, cell: Cell) -> filelock.BaseFileLock | None:
+        """The right to compute a cell, until it is released or this process ends; None if somebody has it."""
+        task, name, digest = cell[0].key
+        path = self.path / "work" / "locks" / f"{file_name(task)}__{name}__{digest}__seed-{cell[1]}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(path, thread_local=False)
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            return None
+        except OSError as error:
+            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+        return lock
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def load(self) -> Results:
+        """Reads everything; what cannot be read is named in `Results.problems`."""
+        results, problems, settings = [], [], {}
+        for folder in self._folders():
+            try:
+                settings[folder.parent.parent.name, folder.parent.name, folder.name] = _json(folder / "settings.json")
+            except StoreError as error:
+                problems.append(f"{error} Its results are left out.")
+                continue
+            for path in sorted(folder.glob("seed-*.json")):
+                try:
+                    results.append(read(path))
+                except StoreError as error:
+                    problems.append(str(error))
+        by_task = {(r.task, f"{r.algo}-{r.variant}", r.digest): file_name(r.task) for r in results}
+        known = {key: settings[file, key[1], key[2]] for key, file in by_task.items()}
+        timings = []
+        for path in sorted((self.path / "timings").glob("*.json")):
+            try:
+                timings.append(_json(path))
+            except StoreError as error:
+                problems.append(str(error))
+        return gather(results, known, problems, timings, self.path)
+
+    def _folders(self) -> Iterator[Path]:
+        cells = self.path / "cells"
+        return (p for p in sorted(cells.glob("*/*/*")) if p.is_dir())
+
+    def write_timing(self, name: str, data: dict[str, Any]) -> Path:
+        """Stores a measurement of costs, in place of an earlier one of that name."""
+        path = self.path / "timings" / f"{file_name(name)}.json"
+        try:
+            files.write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
+        except OSError as error:
+            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+        return path
+
+
+def file_name(text: str) -> str:
+    """A task's id as the name of a directory."""
+    return re.sub(r"[^\w.@+=,-]", "_", text)
+
+
+# --- one result as a file --------------------------------------------------------------------------------------
+
+
+def encode(result: Result) -> bytes:
+    """A result as JSON, six significant digits to a number, with a checksum of the rest."""
+    data = {
+        "format": f"{FORMAT} {VERSION}",
+        "task": result.task,
+        "algo": result.algo,
+        "variant": result.variant,
+        "seed": result.seed,
+        "setup": result.digest,
+        "returns": result.returns,
+        "lengths": result.lengths,
+        "curve": result.curve,
+        "probe": result.probe,
+        "cost": result.cost,
+        "provenance": result.provenance,
+    }
+    text = json.dumps(plain(data), separators=(",", ":"), allow_nan=False)
+    return (text[:-1] + f',"checksum":"{_checksum(text)}"}}\n').encode()
+
+
+def plain(value: Any) -> Any:
+    """Plain data that JSON can hold: arrays as lists, floats rounded, NaN and infinity as null."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float | np.floating):
+        if not math.isfinite(value):
+            return None
+        rounded = float(f"{value:.6g}")
+        return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def read(path: Path) -> Result:
+    """Reads what `encode` gave, or says what is wrong with it."""
+    data = _json(path)
+    try:
+        checksum = data.pop("checksum")
+        if checksum != _checksum(json.dumps(data, separators=(",", ":"))):
+            raise StoreError(f"{path} is damaged (its checksum does not match): run its command again to replace it.")
+        if data["format"] != f"{FORMAT} {VERSION}":
+            raise StoreError(f"{path} is of another format, {data['format']!r}: update mcclt to read it.")
+        return Result(
+            task=data["task"],
+            algo=data["algo"],
+            variant=data["variant"],
+            seed=int(data["seed"]),
+            digest=data["setup"],
+            returns=_numbers(data["returns"]),
+            lengths=np.array(data["lengths"], int),
+            curve={name: _numbers(column) for name, column in data["curve"].items()},
+            probe=data["probe"],
+            cost=data["cost"],
+            provenance=data["provenance"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise StoreError(f"{path} is not a result of mcclt: run its command again to replace it.") from None
+
+
+def _numbers(values: list[float | None]) -> np.ndarray:
+    return np.array(values, dtype=np.float64)  # null becomes NaN
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except (ValueError, RecursionError):
+        raise StoreError(f"{path} is damaged (not JSON): run its command again to replace it.") from None
+    if not isinstance(data, dict):
+        raise StoreError(f"{path} is damaged (not a table): run its command again to replace it.")
+    return data
