@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +21,12 @@ from mcclt.config import (
     RunConfig,
     fields_of,
     override,
-    parse_seeds,
-    parse_steps,
     read_file,
     to_dict,
 )
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
+from mcclt.experiments.commands import Compare, Report, Reproduce, compare, report, reproduce
+from mcclt.flags import Comma, Seeds, Steps, Widths
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,33 +34,6 @@ if TYPE_CHECKING:
     from mcclt.runs import Run
     from mcclt.train import Trainer
 
-
-def _as_text(metavar: str, parse: Callable[[str], Any]) -> Any:
-    """A flag of one word that our own function reads; sequences are shown with commas."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda args: parse(args[0]),
-        is_instance=lambda x: isinstance(x, int | tuple),
-        str_from_instance=lambda x: [",".join(map(str, x)) if isinstance(x, tuple) else str(x)],
-    )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{text!r} is not allowed: give widths such as 64,32.") from None
-
-
-Comma = Annotated[tuple[str, ...], _as_text("A,B,...", _names)]
-Widths = Annotated[tuple[int, ...], _as_text("N,N,...", _widths)]
-Steps = Annotated[int, _as_text("STEPS", parse_steps)]
-Seeds = Annotated[tuple[int, ...], _as_text("SEEDS", parse_seeds)]
 
 # The configurations as flags: the same fields and sentences, with the spellings people type.
 
@@ -167,6 +140,9 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Envs, tyro.conf.subcommand("envs")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
@@ -192,6 +168,12 @@ def main(argv: list[str] | None = None) -> None:
                 evaluate(command)
             case Envs() as command:
                 envs(command)
+            case Compare() as command:
+                compare(command)
+            case Reproduce() as command:
+                reproduce(command)
+            case Report() as command:
+                report(command)
             case Bench() as command:
                 from mcclt.bench import bench
 
@@ -330,8 +312,10 @@ def train(command: Train, args: list[str]) -> None:
     config, command = (resume_config(args, command), command) if command.resume is not None else resolve(args)
     console = plain_console()
     from mcclt import runs
+    from mcclt.compilation import use_cache
     from mcclt.train import Trainer
 
+    use_cache()
     trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
     with contextlib.closing(trainer):
         if command.resume is None:

@@ -19,6 +19,7 @@ class Purpose(enum.IntEnum):
     TRAIN_RESET = 4
     EVAL_RESET = 5
     PREDICT = 6
+    PROBE = 7
 
 
 def stream(seed: jax.typing.ArrayLike, purpose: Purpose, index: jax.typing.ArrayLike = 0) -> jax.Array:

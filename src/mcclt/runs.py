@@ -42,7 +42,7 @@ class Run:
         self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close)
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, wandb: bool = False) -> "Run":
+    def create(cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True) -> "Run":
         """Makes a new directory, or says why not."""
         if wandb:
             require_wandb()
@@ -55,10 +55,10 @@ class Run:
         _write_json(path / "config.json", to_dict(config))
         _write_json(path / "versions.json", versions())
         with _writable(path):
-            return cls(path, config, _trackers(path, config, 0, wandb))
+            return cls(path, config, _trackers(path, config, 0, wandb, tensorboard))
 
     @classmethod
-    def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False) -> "Run":
+    def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False, tensorboard: bool = True) -> "Run":
         """Reopens a directory at a checkpoint; lines logged after it will be written again."""
         with _writable(path):
             metrics = path / "metrics.jsonl"
@@ -67,7 +67,8 @@ class Run:
             checkpoint.write_atomically(metrics, "".join(f"{line}\n" for line in kept).encode())
             _write_json(path / "config.json", to_dict(config))
             _write_json(path / f"versions-from-{update:06d}.json", versions())
-            return cls(path, config, _trackers(path, config, update * config.steps_per_update, wandb))
+            step = update * config.steps_per_update
+            return cls(path, config, _trackers(path, config, step, wandb, tensorboard))
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         """Appends the rows."""
@@ -169,12 +170,22 @@ def versions() -> dict[str, Any]:
         "packages": found,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
+        "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),
         "devices": devices,
         "git": _git_commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": sys.argv,
     }
+
+
+def _cpu_model() -> str:
+    """The processor's name (Linux), or its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _git_commit() -> str | None:
@@ -290,6 +301,6 @@ def _by_curve(rows: list[Row], means: bool) -> dict[str, Row]:
     return curves
 
 
-def _trackers(path: Path, config: RunConfig, step: int, wandb: bool) -> list[Tracker]:
-    found: list[Tracker] = [TensorBoard(path / "tensorboard", config, step)]
+def _trackers(path: Path, config: RunConfig, step: int, wandb: bool, tensorboard: bool) -> list[Tracker]:
+    found: list[Tracker] = [TensorBoard(path / "tensorboard", config, step)] if tensorboard else []
     return [*found, WandB(path, config)] if wandb else found

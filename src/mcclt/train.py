@@ -63,7 +63,7 @@ class Trainer:
             config: what to train.
             env: a `gymnasium.Env` class or factory to use in place of the id `config.task`.
         """
-        self.config, self._source = config, config.task if env is None else env
+        self.config, self.source = config, config.task if env is None else env
         self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
         self.env = self._make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
         self.spec: EnvSpec = self.env.spec
@@ -110,7 +110,7 @@ class Trainer:
         self.env.close()
 
     def _make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
-        return make_envs(self.config, self._source, [seed for _, seed in self.agents], purpose, index, n_envs)
+        return make_envs(self.config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
 
     def _agent_noise(self, seed: jax.Array, update: jax.Array) -> jax.Array:
         key = stream(seed, Purpose.ACTION_NOISE, update)

@@ -187,7 +187,7 @@ def file_name(text: str) -> str:
 
 
 def encode(result: Result) -> bytes:
-    """A result as JSON, six significant digits to a number, with a checksum of the rest."""
+    """A result as JSON, with a checksum of the rest; returns keep six significant digits, curves four."""
     data = {
         "format": f"{FORMAT} {VERSION}",
         "task": result.task,
@@ -195,10 +195,10 @@ def encode(result: Result) -> bytes:
         "variant": result.variant,
         "seed": result.seed,
         "setup": result.digest,
-        "returns": result.returns,
+        "returns": plain(result.returns, 6),
         "lengths": result.lengths,
-        "curve": result.curve,
-        "probe": result.probe,
+        "curve": {name: plain(column, 7 if name == "step" else 4) for name, column in result.curve.items()},
+        "probe": plain(result.probe, 4),
         "cost": result.cost,
         "provenance": result.provenance,
     }
@@ -206,18 +206,18 @@ def encode(result: Result) -> bytes:
     return (text[:-1] + f',"checksum":"{_checksum(text)}"}}\n').encode()
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, digits: int = 6) -> Any:
     """Plain data that JSON can hold: arrays as lists, floats rounded, NaN and infinity as null."""
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain(v, digits) for k, v in value.items()}
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return plain(value.tolist(), digits)
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [plain(v, digits) for v in value]
     if isinstance(value, float | np.floating):
         if not math.isfinite(value):
             return None
-        rounded = float(f"{value:.6g}")
+        rounded = float(f"{value:.{digits}g}")
         return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
     return int(value) if isinstance(value, np.integer) else value
 

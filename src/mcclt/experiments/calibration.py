@@ -1,0 +1,70 @@
+"""Are predicted normals right? Coverage, CRPS and PIT of N(mean, std²) against returns that really followed.
+
+A value function describes the discounted return of the policy that collects, noise included, so it is compared
+with episodes of that policy. Everything is NumPy.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+LEVELS = (0.5, 0.8, 0.95)
+BINS = 20
+NEGLIGIBLE = 0.01
+"""A return is known once what is missing of it weighs at most this much."""
+
+
+def monte_carlo(
+    reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, gamma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Discounted returns G_t = r_t + γ G_{t+1} within each episode, and where they are known.
+
+    After a termination nothing follows. Where an episode was cut, by the time limit or the end of the recording,
+    k steps on, the rest is missing with weight γ^k: G_t counts as known where γ^k ≤ `NEGLIGIBLE`.
+
+    Args:
+        reward: [T, ...] and so are terminated, truncated.
+        terminated: the task ended.
+        truncated: the time limit.
+        gamma: discount.
+
+    Returns:
+        G [T, ...] and known [T, ...] bool.
+    """
+    total, missing = np.zeros(reward.shape[1:]), np.ones(reward.shape[1:])
+    returns, weight = np.empty(reward.shape), np.empty(reward.shape)
+    for t in reversed(range(len(reward))):
+        ended = terminated[t] | truncated[t]
+        total = reward[t] + gamma * np.where(ended, 0.0, total)
+        missing = gamma * np.where(terminated[t], 0.0, np.where(truncated[t], 1.0, missing))
+        returns[t], weight[t] = total, missing
+    return returns, weight <= NEGLIGIBLE
+
+
+def crps_normal(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """CRPS of N(mean, std²) at the returns: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π), z = (G − μ)/σ. Lower is better."""
+    z = (returns - mean) / std
+    return std * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
+
+
+def measure(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, Any]:
+    """How the normals N(mean, std²) [B] describe the returns [B]; nothing if there is no spread to judge.
+
+    `coverage`: share of returns within the central 50/80/95 % intervals. `crps`, and `crps_point` = mean |G − μ|,
+    that of a prediction without spread: a ratio below 1 means that the spread is worth having. `pit`: shares of
+    Φ(z) in 20 bins, flat if right, ∪ if too narrow, ∩ if too wide.
+    """
+    if not len(returns) or not (std > 0).all():
+        return {}
+    z = (returns - mean) / std
+    counts, _ = np.histogram(norm.cdf(z), bins=BINS, range=(0, 1))
+    return {
+        "states": len(returns),
+        "coverage": {str(p): float(np.mean(np.abs(z) <= norm.ppf((1 + p) / 2))) for p in LEVELS},
+        "crps": float(np.mean(crps_normal(returns, mean, std))),
+        "crps_point": float(np.mean(np.abs(returns - mean))),
+        "bias": float(np.mean(mean - returns)),
+        "spread": float(np.mean(std)),
+        "pit": (counts / len(returns)).tolist(),
+    }

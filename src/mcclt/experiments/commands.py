@@ -1,0 +1,373 @@
+"""`mcclt compare`, `mcclt reproduce` and `mcclt report`."""
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from mcclt.config import parse_steps
+from mcclt.errors import ConfigError, MccltError, UnknownNameError
+from mcclt.experiments import plan
+from mcclt.experiments.setups import make_setup
+from mcclt.experiments.store import Cell, Store
+from mcclt.flags import Comma, as_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.experiments.runner import Tally
+    from mcclt.experiments.workers import Workers
+
+Seeds = Annotated[tuple[int, ...], as_text("N|SEEDS", plan.count_or_seeds)]
+OptionalSteps = Annotated[int, as_text("STEPS", parse_steps)]
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """Where and how cells are computed."""
+
+    store: Path = Path("results")
+    """The directory of results; what is in it already is not computed again."""
+    engine: Literal["local", "ray"] = "local"
+    """local: this machine; ray: a Ray cluster (extra: ray), started here unless --address names one."""
+    workers: int = 1
+    """local: processes that train side by side, each with its share of the cores."""
+    address: str | None = None
+    """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
+    cpus: float | None = None
+    """ray: cores each unit of work needs; unset: 2."""
+    gpus: float = 0
+    """ray: GPUs each unit of work needs; may be a fraction."""
+    population: int | None = None
+    """Agents that train together in one process; unset: 8 seeds of a variant on a CPU, 360 agents on a GPU."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare variants on a task, over seeds, with statistics.
+
+    mcclt compare Hopper-v5 --variants plain,mcclt,ensemble --algo ppo,trpo --seeds 10 --steps 1M
+    """
+
+    task: Annotated[str, tyro.conf.Positional]
+    """A task id such as Hopper-v5."""
+    machinery: Annotated[Machinery, tyro.conf.arg(name="")]
+    variants: Comma = ("plain", "mcclt", "ensemble")
+    """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore), settings changed behind an @:
+    mcclt@n_quantiles=4+guide=symmetric."""
+    algo: Comma = ("ppo",)
+    """ppo, trpo or both."""
+    seeds: Seeds = tuple(range(10))
+    """How many seeds (10: the seeds 0 to 9), or which: 0,3,7 or 5..14."""
+    steps: OptionalSteps = 1_000_000
+    """Environment steps per agent."""
+    config: Literal["authors", "fixed"] = "fixed"
+    """fixed: the same settings on every task; authors: their best ones for this task."""
+    episodes: int = 100
+    """Deterministic episodes of each agent at the end."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Reproduce the paper's tables, figures and ablations; with no argument, show the plan and its cost.
+
+    mcclt reproduce --table 1 --tasks Hopper,HalfCheetah --scale short
+    """
+
+    machinery: Annotated[Machinery, tyro.conf.arg(name="")]
+    table: Comma = ()
+    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration)."""
+    figure: Comma = ()
+    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble)."""
+    ablation: Comma = ()
+    """quantiles, variance-head, weight-site, guide, crossing, trunk."""
+    tasks: Comma = ()
+    """Names of the paper (Hopper) or ids (Hopper-v5); unset: all eight."""
+    algo: Comma = ()
+    """Only this algorithm: ppo or trpo."""
+    variants: Comma = ()
+    """Only these variants."""
+    scale: Literal["smoke", "short", "paper"] | None = None
+    """smoke: 8k steps, 2 seeds; short: 100k steps, 3 seeds; paper: 1M steps, 30 seeds."""
+    seeds: Seeds = ()
+    """How many seeds, or which; unset: the scale's."""
+    steps: OptionalSteps = 0
+    """Environment steps per agent; unset: the scale's."""
+    config: Literal["authors", "fixed"] = "authors"
+    """authors: their best settings for each task; fixed: the same on every task."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write the report of a store: one HTML page, and its tables and figures as files.
+
+    mcclt report results
+    """
+
+    store: Annotated[Path, tyro.conf.Positional] = Path("results")
+    """The directory of results."""
+    out: Path | None = None
+    """Where to write; unset: STORE/report."""
+
+
+# --- mcclt compare ----------------------------------------------------------------------------------------------
+
+
+def compare(command: Compare) -> None:
+    """`mcclt compare`."""
+    run = {"steps": command.steps, "final_episodes": command.episodes}
+    setups = [make_setup(command.task, a, v, command.config, **run) for a in command.algo for v in command.variants]
+    cells = [(setup, seed) for setup in setups for seed in command.seeds]
+    if not cells:
+        raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
+    _check_tasks(command.task)
+    console = _console()
+    store = Store(command.machinery.store, create=True)
+    tally = _run(store, cells, command.machinery, console)
+    _show_comparison(store, cells, console)
+    _end(store, tally, console)
+
+
+def _show_comparison(store: Store, cells: Sequence[Cell], console: "Console") -> None:
+    """Each variant, and how it differs from the first of its algorithm."""
+    from rich.table import Table
+
+    from mcclt.experiments import stats
+
+    wanted = {setup.key: setup for setup, _ in cells}
+    results = {(s.task, s.name, s.digest): s for s in store.load().series}
+    found = [results[key] for key in wanted if key in results]
+    table = Table(title=f"{cells[0][0].task}, {cells[0][0].config.steps:,} steps", title_justify="left")
+    for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    firsts = {s.algo: s for s in reversed(found)}
+    compared = [s for s in found if s is not firsts[s.algo]]
+    differences = [stats.compare(s.scores, firsts[s.algo].scores, s.label, firsts[s.algo].label) for s in compared]
+    adjusted = dict(zip(map(id, compared), stats.holm([d.p for d in differences]), strict=True))
+    known = dict(zip(map(id, compared), differences, strict=True))
+    for s in found:
+        summary = stats.summarise(s.scores)
+        row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
+        if id(s) in known:
+            d, p = known[id(s)], adjusted[id(s)]
+            interval = f"{d.low:+,.1f} … {d.high:+,.1f}" if d.p is not None else "–"
+            row += [f"{d.difference:+,.1f}", interval, f"{p:.3f}" if p is not None else "–"]
+        table.add_row(*row)
+    console.print(table)
+    for sentence in dict.fromkeys(d.why for d in differences if d.why):
+        console.print(sentence, soft_wrap=True)
+
+
+# --- mcclt reproduce --------------------------------------------------------------------------------------------
+
+
+def reproduce(command: Reproduce) -> None:
+    """`mcclt reproduce`."""
+    console = _console()
+    parts = plan.parts_of(command.table, command.figure, command.ablation)
+    tasks, algos = plan.check_names(command.tasks, command.algo)
+    known = {variant for part in parts for variant in part.variants}
+    for variant in command.variants:
+        if variant not in known:
+            raise UnknownNameError("variant", variant, sorted(known), "These are in the parts you chose.")
+    _check_tasks(*tasks)
+    store = Store(command.machinery.store, create=True)
+
+    def cells_at(scale: plan.Scale) -> list[Cell]:
+        return plan.cells_of(
+            parts,
+            tasks,
+            command.seeds or range(scale.seeds),
+            command.config,
+            algos,
+            command.variants,
+            seeds_fixed=bool(command.seeds),
+            steps=command.steps or scale.steps,
+            final_episodes=scale.episodes,
+        )
+
+    enough = "paper" if command.steps and command.seeds else None  # nothing is left for a scale to say
+    scale = plan.SCALES[command.scale or enough or _ask(store, parts, tasks, cells_at, console)]
+    tally = _run(store, cells_at(scale), command.machinery, console)
+    if plan.TABLES["2"] in parts:
+        _measure_costs(store, tasks, console)
+    _end(store, tally, console)
+
+
+def _ask(store: Store, parts: Sequence[plan.Part], tasks: Sequence[str], cells_at: Any, console: "Console") -> str:
+    """Prints what each scale would cost, and asks which."""
+    from rich.table import Table
+
+    console.print("The plan:")
+    for part in parts:
+        console.print(f"  {part.title}")
+    console.print(f"on {', '.join(tasks)}.\n", soft_wrap=True)
+    table = Table()
+    for column in ("scale", "steps", "seeds", "cells", "to do", "about", ""):
+        table.add_column(column, justify="left" if column in ("scale", "") else "right")
+    known = store.load()
+    for name, scale in plan.SCALES.items():
+        cells = cells_at(scale)
+        todo = [cell for cell in cells if not store.has(cell)]
+        seconds = sum(plan.seconds_of(cell, known) for cell in todo)
+        steps = f"{cells[0][0].config.steps:,}" if cells else "–"
+        seeds = str(len({seed for _, seed in cells}))
+        table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
+    console.print(table)
+    console.print("(Times are for two cores, or as such cells took in this store; more --workers or Ray divide them.)")
+    if not sys.stdin.isatty():
+        raise ConfigError("Which scale? Give --scale smoke, short or paper.")
+    answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
+    if not answer:
+        raise SystemExit(0)
+    if answer not in plan.SCALES:
+        raise UnknownNameError("scale", answer, plan.SCALES)
+    return answer
+
+
+COSTED = ("plain", "qr", "mcclt", "mcclt@trunk=shared", "ensemble")
+"""What table 2 times."""
+
+
+def _measure_costs(store: Store, tasks: Sequence[str], console: "Console") -> None:
+    """Times updates of the variants side by side on each task, at one width, and stores it."""
+    import dataclasses
+
+    from mcclt import runs
+    from mcclt.bench import time_variants
+
+    for task in tasks:
+        setups = {variant: make_setup(task, "ppo", variant, "fixed") for variant in COSTED}
+        base = dataclasses.replace(setups["plain"].config, steps=10**9, eval_freq=0, final_episodes=0)
+        console.print(f"Timing {', '.join(COSTED)} on {task} …", soft_wrap=True)
+        raw, peak, rows = time_variants(base, {name: s.agent for name, s in setups.items()}, updates=4)
+        known = runs.versions()
+        timing = {
+            "task": task,
+            "algo": "ppo",
+            "machine": {"cpu": known["cpu"], "cores": known["cpu_count"]},
+            "device": ", ".join(known["devices"]),
+            "raw_steps_per_second": raw,
+            "gemm_gflops": peak / 1e9,
+            "rows": [
+                {
+                    "variant": row["variant"],
+                    "seconds_per_update": row["seconds"]["whole"],
+                    "critic_parameters": row["critic_parameters"],
+                    "steps_per_second": row["steps_per_second"],
+                }
+                for row in rows
+            ],
+            "measured": known["started"],
+        }
+        store.write_timing(f"{task}__ppo", timing)
+
+
+# --- mcclt report -----------------------------------------------------------------------------------------------
+
+
+def report(command: Report) -> None:
+    """`mcclt report`."""
+    from mcclt.experiments import report as pages
+
+    results = Store(command.store).load()
+    path = pages.write(results, command.out or command.store / "report")
+    console = _console()
+    for sentence in (*results.problems, *results.notes):
+        console.print(sentence, soft_wrap=True)
+    console.print(f"Report: {path}", soft_wrap=True)
+
+
+# --- what they share --------------------------------------------------------------------------------------------
+
+
+CPU_POPULATION = 8
+"""Seeds of one setup that train together on a CPU: few, so that little is lost with a worker."""
+GPU_POPULATION = 360
+"""Agents, of several setups, that train together on a GPU, which many small networks fill better."""
+
+
+def _check_tasks(*tasks: str) -> None:
+    """Makes an environment of each, so that a wrong name or a missing extra is found before anything is written."""
+    from mcclt.envs import make_vec
+
+    for task in tasks:
+        make_vec(task, [(0, 0, 0, 0)]).close()
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Console") -> "Tally":
+    """Computes what is missing."""
+    for name in ("workers", "population"):
+        value = getattr(machinery, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} = {value} is not allowed: it must be at least 1.")
+    from mcclt.compilation import use_cache
+    from mcclt.experiments.display import PlanDisplay
+    from mcclt.experiments.runner import Tally, run_cells
+
+    if all(store.has(cell) for cell in cells):
+        return Tally(there=len(cells))
+    use_cache()
+    with contextlib.ExitStack() as stack:
+        display = stack.enter_context(PlanDisplay(console, machinery.quiet))
+        workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display)))
+        mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
+        population = machinery.population or (GPU_POPULATION if mix else CPU_POPULATION)
+        try:
+            return run_cells(store, cells, workers, display, population, mix)
+        except KeyboardInterrupt:
+            console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
+            raise SystemExit(130) from None
+
+
+def _again() -> str:
+    return shlex.join(["mcclt", *sys.argv[1:]])
+
+
+def _has_gpu() -> bool:
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
+def _workers(store: Store, machinery: Machinery, display: Any) -> "Workers":
+    from mcclt.experiments import workers
+
+    if machinery.engine == "ray":
+        return workers.RayCluster(store, machinery.address, machinery.cpus, machinery.gpus)
+    if machinery.address is not None:
+        raise ConfigError("--address is for a Ray cluster: add --engine ray.")
+    if machinery.workers > 1:
+        return workers.Processes(machinery.workers)
+    return workers.InProcess(display.progress)
+
+
+def _end(store: Store, tally: "Tally", console: "Console") -> None:
+    """Says what became of the cells, and writes the report of what there is."""
+    from mcclt.experiments import report as pages
+
+    if tally.elsewhere:
+        console.print(f"{tally.elsewhere} cells are being computed by another process; run this again to check.")
+    results = store.load()
+    for sentence in (*results.problems, *results.notes):
+        console.print(sentence, soft_wrap=True)
+    console.print(f"{tally.done} cells computed, {tally.there} were there. Store: {store.path}", soft_wrap=True)
+    if results.series or results.timings:
+        console.print(f"Report: {pages.write(results, store.path / 'report')}", soft_wrap=True)
+    if tally.failures:
+        first, *rest = tally.failures
+        more = f" (and {len(rest)} more)" if rest else ""
+        raise MccltError(f"{len(tally.failures)} without a result: {first}{more}")

@@ -1,0 +1,182 @@
+"""Runs a plan: claims cells, has them trained in units, writes what comes back.
+
+The driver (this module) holds the claims and is the only one to write results; workers are functions from a
+unit to its results. So nothing is done twice, whoever dies: a dead driver's claims are freed by the operating
+system, a dead worker's unit is tried again from its last checkpoint.
+"""
+
+import concurrent.futures
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import filelock
+
+from mcclt.errors import MccltError
+from mcclt.experiments.store import Cell, Store
+from mcclt.experiments.units import Outcome, Unit, cut_off, leftovers, split
+from mcclt.experiments.workers import ATTEMPTS, Workers
+
+
+@dataclass
+class Tally:
+    """What became of a plan's cells."""
+
+    done: int = 0
+    """Computed now."""
+    there: int = 0
+    """In the store already."""
+    elsewhere: int = 0
+    """Being computed by another process."""
+    failures: list[str] = field(default_factory=list)
+    """Why cells have no result, in one sentence each."""
+
+
+class Display(Protocol):
+    """What a person sees."""
+
+    def begin(self, cells: int, steps: int) -> None:
+        """The work ahead: cells, and environment steps of them all."""
+        ...
+
+    def unit_began(self, unit: Unit) -> None:
+        """A unit is under way."""
+        ...
+
+    def progress(self, name: str, step: int, text: str) -> None:
+        """A unit has come to `step` (of each agent)."""
+        ...
+
+    def unit_ended(self, unit: Unit, written: int) -> None:
+        """A unit is over, and gave so many results."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something to read."""
+        ...
+
+
+@dataclass
+class _Running:
+    """A unit under way, and the claims on those of its cells that are to be written."""
+
+    unit: Unit
+    folder: Path
+    claims: dict[tuple[str, str, str, int], filelock.BaseFileLock]
+    attempts: int = 0
+
+    def release(self) -> None:
+        for claim in self.claims.values():
+            claim.release()
+
+
+def run_cells(
+    store: Store, cells: Sequence[Cell], workers: Workers, display: Display, population: int, mix: bool
+) -> Tally:
+    """Computes every cell that is not in the store and that nobody else is computing.
+
+    Args:
+        store: where results go.
+        cells: what is wanted.
+        workers: where they are trained.
+        display: is told.
+        population: agents that train together at most.
+        mix: whether a unit may hold several setups (worth it on a GPU).
+    """
+    for setup in {setup.key: setup for setup, _ in cells}.values():
+        store.check_settings(setup)
+    todo = [cell for cell in cells if not store.has(cell)]
+    tally = Tally(there=len(cells) - len(todo))
+    display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
+    pending = cut_off(store, todo)
+    known = {key for unit in pending for key in unit.keys}
+    pending += split([(setup, seed) for setup, seed in todo if (*setup.key, seed) not in known], population, mix)
+    running: dict[Future[Outcome], _Running] = {}
+
+    def submit(one: _Running) -> None:
+        future = workers.submit(one.unit, one.folder)
+        running[future] = one
+
+    held: list[_Running] = []
+    try:
+        while pending or running:
+            while pending and len(running) < workers.capacity:
+                began, again = _begin(store, pending.pop(0), tally, mix)
+                pending[:0] = again
+                if began is not None:
+                    held.append(began)
+                    display.unit_began(began.unit)
+                    submit(began)
+            finished = concurrent.futures.wait(running, timeout=0.3, return_when=concurrent.futures.FIRST_COMPLETED)
+            for name, step, text in workers.news():
+                display.progress(name, step, text)
+            dead = []
+            for future in finished.done:
+                one = running.pop(future)
+                try:
+                    _finish(store, one, future.result(), tally, display)
+                except workers.deaths:
+                    dead.append(one)
+                except MccltError as error:
+                    tally.failures.append(f"{one.unit.name}: {error}")
+                    one.release()
+            if dead:
+                workers.revive()
+            for one in dead:
+                one.attempts += 1
+                if one.attempts < ATTEMPTS:
+                    display.say(f"A process died; {one.unit.name} goes on from its last checkpoint.")
+                    submit(one)
+                else:
+                    tally.failures.append(f"{one.unit.name}: its process died {ATTEMPTS} times. Is memory short?")
+                    one.release()
+    finally:
+        for one in held:
+            one.release()
+    return tally
+
+
+def _begin(store: Store, unit: Unit, tally: Tally, mix: bool) -> tuple[_Running | None, list[Unit]]:
+    """Claims a unit's cells.
+
+    Returns:
+        The unit with its claims; or, if only some of its cells are to be had, smaller units in its place.
+    """
+    missing = [cell for cell in unit.cells if not store.has(cell)]
+    claims, own, taken = {}, [], 0
+    for setup, seed in missing:
+        if (claim := store.claim((setup, seed))) is None:
+            taken += 1
+        elif store.has((setup, seed)):  # finished between the look and the claim
+            claim.release()
+        else:
+            claims[(*setup.key, seed)] = claim
+            own.append((setup, seed))
+    folder = unit.folder(store)
+    running = _Running(unit, folder, claims)
+    if own and (len(own) == len(unit.cells) or (folder.is_dir() and not taken)):
+        # Whole; or cut off earlier, with some cells written since, which go along because the checkpoint has them.
+        unit.note(store)
+        return running, []
+    running.release()
+    if folder.is_dir() and taken:  # somebody is at it, or at some of its cells: leave it to them
+        tally.elsewhere += len(missing)
+        return None, []
+    tally.elsewhere += taken
+    return None, split(own, len(unit.cells), mix)
+
+
+def _finish(store: Store, one: _Running, outcome: Outcome, tally: Tally, display: Display) -> None:
+    wanted = [(setup, result) for setup, result in outcome.results if (*setup.key, result.seed) in one.claims]
+    for setup, result in wanted:
+        store.write(setup, result)
+    one.release()
+    shutil.rmtree(one.folder, ignore_errors=True)
+    for file in leftovers(one.folder):
+        file.unlink(missing_ok=True)
+    tally.done += len(wanted)
+    tally.failures += outcome.failures
+    display.unit_ended(one.unit, len(wanted))

@@ -1,0 +1,223 @@
+"""Trains the agents of a unit and measures them. A pure function of the unit, apart from where it keeps its state."""
+
+import contextlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import jax
+import numpy as np
+
+from mcclt import interrupts, nets, runs
+from mcclt.collect import EpisodeStats, collect
+from mcclt.errors import CheckpointError
+from mcclt.experiments import calibration
+from mcclt.experiments.results import Result
+from mcclt.experiments.units import Outcome, Unit, lock_of
+from mcclt.learner import map_agents
+from mcclt.randomness import Purpose, stream
+from mcclt.train import TRAINING, Row, Trainer, make_envs, run
+
+POINTS = 50
+"""Points of a stored learning curve, about; evaluations are kept besides."""
+COLUMNS = (
+    "eval/mean_reward",
+    "rollout/ep_rew_mean",
+    "value/std",
+    "value/normality_error",
+    "weight/mean",
+    "weight/temperature",
+    "train/explained_variance",
+)
+"""What is kept of the metrics."""
+PROBE_EPISODES = 8
+PROBE_POINTS = 100
+"""Points kept of a probed episode."""
+
+Report = Callable[[int, str], None]
+"""Is told the step reached and a few words, after every update."""
+
+
+def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
+    """Trains, or continues what `folder` holds of this unit; then evaluates and probes every agent.
+
+    The folder belongs to one process at a time: a second one waits for the first to end.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(lock_of(folder)), contextlib.closing(Trainer(unit.config)) as trainer:
+        directory = _open(trainer, folder)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with contextlib.closing(directory):
+            run(trainer, [directory, _Reporter(report)], lambda: _save(directory, trainer))
+        with interrupts.deferred():
+            final = trainer.evaluate(trainer.config.final_episodes, 0)
+            probes = probe(trainer)
+        rows = read_rows(folder / "metrics.jsonl")
+    provenance = _provenance(trainer, started)
+    seconds = sum(row.get("time/collect", 0) + row.get("time/learn", 0) + row.get("time/evaluate", 0)
+                  for row in rows if (row["group"], row["seed"]) == trainer.agents[0])  # fmt: skip
+    results, failures = [], []
+    for a, (group, seed) in enumerate(trainer.agents):
+        setup = unit.setups[a // len(unit.seeds)]
+        if trainer.status[a] != TRAINING or not np.isfinite(final[0][a]).any():
+            why = trainer.status[a] if trainer.status[a] != TRAINING else "its final episodes failed"
+            failures.append(f"{group} on {setup.task}, seed {seed}, has no result ({why}).")
+            continue
+        cost = {
+            "seconds": seconds / len(trainer.agents),
+            "steps_per_second": trainer.step * len(trainer.agents) / seconds if seconds else math.nan,
+            "agents_together": len(trainer.agents),
+            "critic_parameters": nets.count(trainer.states[group].critic) / len(unit.seeds),
+        }
+        own = [row for row in rows if (row["group"], row["seed"]) == (group, seed)]
+        result = Result(
+            task=setup.task,
+            algo=setup.algo,
+            variant=setup.variant,
+            seed=seed,
+            digest=setup.digest,
+            returns=final[0][a],
+            lengths=final[1][a],
+            curve=thin(own),
+            probe=probes[a],
+            cost=cost,
+            provenance=provenance,
+        )
+        results.append((setup, result))
+    return Outcome(results, failures)
+
+
+def _save(directory: runs.Run, trainer: Trainer) -> None:
+    directory.save(trainer)
+
+
+class _Reporter:
+    """Passes progress on."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        from mcclt.progress import describe
+
+        self._report(trainer.step, describe(rows))
+
+    def on_message(self, text: str) -> None:
+        """Kept in the folder, and among the unit's failures if an agent is lost."""
+
+
+def _open(trainer: Trainer, folder: Path) -> runs.Run:
+    """Continues from the newest good checkpoint, or begins (again) where there is none."""
+    if folder.exists():
+        try:
+            arrays, meta, file, _ = runs.load_latest(folder)
+            trainer.restore(arrays, meta, file)
+            return runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
+        except CheckpointError:
+            shutil.rmtree(folder)
+    return runs.Run.create(folder, trainer.config, tensorboard=False)
+
+
+def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
+    known = runs.versions()
+    return {
+        "version": known["packages"].get("mcclt"),
+        "git": known["git"],
+        "engine": trainer.spec.engine,
+        "device": ", ".join(known["devices"]),
+        "cpu": known["cpu"],
+        "cpu_count": known["cpu_count"],
+        "platform": known["platform"],
+        "python": known["python"],
+        "packages": known["packages"],
+        "started": started,
+        "finished": known["started"],
+    }
+
+
+# --- learning curves -------------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The metrics of a run, one row per update and agent."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def thin(rows: list[Row]) -> dict[str, np.ndarray]:
+    """One agent's rows as columns, at about `POINTS` updates, the last among them, and at every evaluation."""
+    stride = max(1, len(rows) // POINTS)
+    last = len(rows) - 1
+    kept = [row for i, row in enumerate(rows) if (last - i) % stride == 0 or "eval/mean_reward" in row]
+    columns = [name for name in COLUMNS if any(name in row for row in kept)]
+    curve = {name: np.array([row.get(name, math.nan) for row in kept], float) for name in columns}
+    return {"step": np.array([row["step"] for row in kept], float), **curve}
+
+
+# --- what the critics believe ----------------------------------------------------------------------------------
+
+
+def probe(trainer: Trainer) -> list[dict[str, Any]]:
+    """A few episodes of each agent's policy, noise included, with its critic's beliefs about every state.
+
+    Per agent, `episode`: over the longest one, at about `PROBE_POINTS` steps `t`: `mean` and `std` of the value
+    distribution, its `error`, the `weight` that the state would get, the `reward`, and the discounted `return`
+    that really followed (NaN where the recording ends too early to know). `bars`: `values` [3, N] at its first,
+    middle and last step, `t`. `calibration`: see `calibration.measure`, over all episodes.
+    """
+    config, spec = trainer.config, trainer.spec
+    horizon = spec.max_episode_steps or 1000
+    seeds = np.array([seed for _, seed in trainer.agents], np.uint32)
+    shape = (horizon, PROBE_EPISODES)
+
+    def draw(seed: jax.Array) -> jax.Array:
+        return trainer.policy.noise(stream(seed, Purpose.PROBE), shape)
+
+    env = make_envs(config, trainer.source, seeds.tolist(), Purpose.PROBE, 0, PROBE_EPISODES)
+    with contextlib.closing(env):
+        obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
+        stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
+        noise = np.asarray(map_agents(draw)(seeds))
+        rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, raise_faults=False)
+
+    probes = []
+    for g, (name, learner) in enumerate(trainer.learners.items()):
+        members = slice(g * len(config.seeds), (g + 1) * len(config.seeds))
+
+        def believe(state: Any, obs: jax.Array, learner: Any = learner) -> Any:
+            prediction = learner.predict(state, obs.reshape(-1, obs.shape[-1]))
+            return prediction, learner.weights(state, prediction.error)
+
+        believed, weight = map_agents(believe)(trainer.states[name], rollout.obs[members])
+        for i in range(len(config.seeds)):
+            a = members.start + i
+            beliefs = {
+                "mean": np.asarray(believed.mean[i], float).reshape(shape),
+                "std": np.asarray(believed.std[i], float).reshape(shape),
+                "error": np.asarray(believed.error[i], float).reshape(shape),
+                "weight": np.asarray(weight[i], float).reshape(shape),
+            }
+            bars = np.asarray(believed.bars[i], float).reshape(*shape, -1)
+            ends = rollout.terminated[a], rollout.truncated[a]
+            returns, known = calibration.monte_carlo(rollout.reward[a], *ends, learner.config.gamma)
+            ended = ends[0] | ends[1]
+            lengths = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, horizon)  # of the first episodes
+            e, length = int(lengths.argmax()), int(lengths.max())
+            t = np.unique(np.linspace(0, length - 1, min(length, PROBE_POINTS)).round().astype(int))
+            moments = [0, (length - 1) // 2, length - 1]
+            followed = np.where(known, returns, np.nan)
+            probes.append(
+                {
+                    "gamma": learner.config.gamma,
+                    "episode": {"t": t}
+                    | {k: v[t, e] for k, v in beliefs.items()}
+                    | {"reward": rollout.reward[a][t, e], "return": followed[t, e]},
+                    "bars": {"t": moments, "values": bars[moments, e]},
+                    "calibration": calibration.measure(returns[known], beliefs["mean"][known], beliefs["std"][known]),
+                }
+            )
+    return probes

@@ -1,0 +1,126 @@
+"""Units: agents that train together, and how a plan is split into them."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcclt import files
+from mcclt.config import RunConfig
+from mcclt.experiments.results import Result
+from mcclt.experiments.setups import Setup
+from mcclt.experiments.store import Cell, Store, file_name
+
+IN_COMMON = ("steps", "n_envs", "steps_per_update", "max_episode_steps", "final_episodes", "policy_hidden")
+"""What agents of one unit must have in common, besides the task."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Agents that train together in one process: setups x seeds on one task."""
+
+    setups: tuple[Setup, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def config(self) -> RunConfig:
+        """The run that trains them. An agent whose environment fails is stopped; the others go on."""
+        groups = {name: agent for setup in self.setups for name, agent in setup.config.groups.items()}
+        return dataclasses.replace(self.setups[0].config, seeds=self.seeds, groups=groups, on_nan="stop")
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Setup by setup."""
+        return [(setup, seed) for setup in self.setups for seed in self.seeds]
+
+    @property
+    def keys(self) -> list[tuple[str, str, str, int]]:
+        """The cells' names."""
+        return [(*setup.key, seed) for setup, seed in self.cells]
+
+    @property
+    def name(self) -> str:
+        """The same for the same agents: a unit that was cut off is found again by it."""
+        digest = hashlib.blake2b(json.dumps(self.keys).encode(), digest_size=4).hexdigest()
+        what = self.setups[0].name if len(self.setups) == 1 else f"{len(self.setups)}-variants"
+        return f"{file_name(self.setups[0].task)}__{what}__{digest}"
+
+    def folder(self, store: Store) -> Path:
+        """Where its training is kept while it is under way."""
+        return store.path / "work" / self.name
+
+    def note(self, store: Store) -> None:
+        """Says which agents the folder holds, so that another plan that wants them can go on with it."""
+        files.write_atomically(_note_of(self.folder(store)), json.dumps(self.keys).encode())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a unit gave."""
+
+    results: list[tuple[Setup, Result]]
+    failures: list[str]
+    """Why an agent has no result, in one sentence each."""
+
+
+def _note_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".json")
+
+
+def lock_of(folder: Path) -> Path:
+    """Held by the process that trains in a folder."""
+    return folder.with_name(folder.name + ".lock")
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """The files beside a folder that go with it."""
+    return [_note_of(folder), lock_of(folder)]
+
+
+def split(cells: Sequence[Cell], population: int, mix: bool) -> list[Unit]:
+    """Cells as units of at most `population` agents, in order.
+
+    Args:
+        cells: what is wanted.
+        population: agents that train together at most.
+        mix: whether a unit may hold several setups, where the same seeds are wanted of them.
+    """
+    setups = {setup.key: setup for setup, _ in cells}
+    seeds: dict[tuple[str, str, str], list[int]] = {}
+    for setup, seed in cells:
+        seeds.setdefault(setup.key, []).append(seed)
+    together: dict[tuple[Any, ...], list[Setup]] = {}
+    for key, wanted in seeds.items():
+        setup = setups[key]
+        common = (setup.task, *(str(setup.settings[name]) for name in IN_COMMON))
+        together.setdefault((tuple(wanted), common, () if mix else key), []).append(setup)
+    units = []
+    for (wanted_by_all, *_), members in together.items():
+        for some in _chunks(members, population):
+            units += [Unit(some, part) for part in _chunks(wanted_by_all, max(1, population // len(some)))]
+    return units
+
+
+def _chunks(items: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
+    return [tuple(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def cut_off(store: Store, cells: Sequence[Cell]) -> list[Unit]:
+    """Units whose training is in the store half-done, and that have some of these cells."""
+    wanted = {(*setup.key, seed) for setup, seed in cells}
+    setups = {setup.key: setup for setup, _ in cells}
+    found = []
+    for note in sorted((store.path / "work").glob("*.json")):
+        try:
+            keys = [(str(t), str(n), str(d), int(s)) for t, n, d, s in json.loads(note.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):
+            continue  # not ours to judge; the same unit is found again by its name
+        own = dict.fromkeys(key[:3] for key in keys)
+        if all(key in setups for key in own) and not wanted.isdisjoint(keys):
+            unit = Unit(tuple(setups[key] for key in own), tuple(dict.fromkeys(key[3] for key in keys)))
+            if unit.folder(store).is_dir():
+                found.append(unit)
+    return found
