@@ -266,6 +266,11 @@ def paper_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
     return {"critic_hidden": (width, width), "w_tar": w_tar, "w_min": w_min}
 
 
+def has_paper_preset(task: str) -> bool:
+    """Whether the authors publish a configuration for a task."""
+    return task.rsplit("-v", 1)[0] in _BEST
+
+
 PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper": paper_preset}
 """Named sets of overrides: a function of (task, algo, critic)."""
 

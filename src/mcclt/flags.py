@@ -1,5 +1,6 @@
 """How flags are spelt: types for the command line that our own functions read."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -25,6 +26,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def variants(text: str) -> tuple[str, ...]:
+    """Words between commas, where a number goes with the word before it: mcclt@critic_hidden=64,64,plain."""
+    return tuple(part.strip() for part in re.split(r",(?!\s*[0-9])", text) if part.strip())
+
+
 def widths(text: str) -> tuple[int, ...]:
     """Whole numbers between commas."""
     try:
@@ -34,6 +40,7 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 Comma = Annotated[tuple[str, ...], as_text("A,B,...", names)]
+Variants = Annotated[tuple[str, ...], as_text("A,B,...", variants)]
 Widths = Annotated[tuple[int, ...], as_text("N,N,...", widths)]
 Steps = Annotated[int, as_text("STEPS", parse_steps)]
 Seeds = Annotated[tuple[int, ...], as_text("SEEDS", parse_seeds)]

@@ -1,6 +1,8 @@
 """`mcclt compare`, `mcclt reproduce` and `mcclt report`."""
 
 import contextlib
+import importlib.util
+import itertools
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from mcclt.config import parse_steps
-from mcclt.errors import ConfigError, MccltError, UnknownNameError
+from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 from mcclt.experiments import plan
-from mcclt.experiments.setups import make_setup
+from mcclt.experiments.setups import make_setup, parse_variant
 from mcclt.experiments.store import Cell, Store
-from mcclt.flags import Comma, as_text
+from mcclt.flags import Comma, Variants, as_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,15 +53,15 @@ class Machinery:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare variants on a task, over seeds, with statistics.
+    """Compare variants on one or more tasks, over seeds, with statistics.
 
     mcclt compare Hopper-v5 --variants plain,mcclt,ensemble --algo ppo,trpo --seeds 10 --steps 1M
     """
 
-    task: Annotated[str, tyro.conf.Positional]
-    """A task id such as Hopper-v5."""
+    tasks: Annotated[Comma, tyro.conf.Positional, tyro.conf.arg(metavar="TASK,...")]
+    """Task ids such as Hopper-v5."""
     machinery: Annotated[Machinery, tyro.conf.arg(name="")]
-    variants: Comma = ("plain", "mcclt", "ensemble")
+    variants: Variants = ("plain", "mcclt", "ensemble")
     """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore), settings changed behind an @:
     mcclt@n_quantiles=4+guide=symmetric."""
     algo: Comma = ("ppo",)
@@ -92,7 +94,7 @@ class Reproduce:
     """Names of the paper (Hopper) or ids (Hopper-v5); unset: all eight."""
     algo: Comma = ()
     """Only this algorithm: ppo or trpo."""
-    variants: Comma = ()
+    variants: Variants = ()
     """Only these variants."""
     scale: Literal["smoke", "short", "paper"] | None = None
     """smoke: 8k steps, 2 seeds; short: 100k steps, 3 seeds; paper: 1M steps, 30 seeds."""
@@ -123,11 +125,15 @@ class Report:
 def compare(command: Compare) -> None:
     """`mcclt compare`."""
     run = {"steps": command.steps, "final_episodes": command.episodes}
-    setups = [make_setup(command.task, a, v, command.config, **run) for a in command.algo for v in command.variants]
+    names = itertools.product(command.tasks, command.algo, command.variants)
+    setups = [make_setup(task, algo, variant, command.config, **run) for task, algo, variant in names]
     cells = [(setup, seed) for setup in setups for seed in command.seeds]
     if not cells:
         raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
-    _check_tasks(command.task)
+    if command.episodes < 1:
+        raise ConfigError(f"episodes = {command.episodes} is not allowed: it must be at least 1.")
+    _check_machinery(command.machinery)
+    _check_tasks(*dict.fromkeys(setup.task for setup in setups))
     console = _console()
     store = Store(command.machinery.store, create=True)
     tally = _run(store, cells, command.machinery, console)
@@ -136,7 +142,7 @@ def compare(command: Compare) -> None:
 
 
 def _show_comparison(store: Store, cells: Sequence[Cell], console: "Console") -> None:
-    """Each variant, and how it differs from the first of its algorithm."""
+    """Each variant, and how it differs from the first of its task and algorithm; p-values are Holm's over them all."""
     from rich.table import Table
 
     from mcclt.experiments import stats
@@ -144,23 +150,24 @@ def _show_comparison(store: Store, cells: Sequence[Cell], console: "Console") ->
     wanted = {setup.key: setup for setup, _ in cells}
     results = {(s.task, s.name, s.digest): s for s in store.load().series}
     found = [results[key] for key in wanted if key in results]
-    table = Table(title=f"{cells[0][0].task}, {cells[0][0].config.steps:,} steps", title_justify="left")
-    for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
-    firsts = {s.algo: s for s in reversed(found)}
-    compared = [s for s in found if s is not firsts[s.algo]]
-    differences = [stats.compare(s.scores, firsts[s.algo].scores, s.label, firsts[s.algo].label) for s in compared]
-    adjusted = dict(zip(map(id, compared), stats.holm([d.p for d in differences]), strict=True))
-    known = dict(zip(map(id, compared), differences, strict=True))
-    for s in found:
-        summary = stats.summarise(s.scores)
-        row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
-        if id(s) in known:
-            d, p = known[id(s)], adjusted[id(s)]
-            interval = f"{d.low:+,.1f} … {d.high:+,.1f}" if d.p is not None else "–"
-            row += [f"{d.difference:+,.1f}", interval, f"{p:.3f}" if p is not None else "–"]
-        table.add_row(*row)
-    console.print(table)
+    firsts = {(s.task, s.algo): s for s in reversed(found)}
+    pairs = [(s, firsts[s.task, s.algo]) for s in found if s is not firsts[s.task, s.algo]]
+    differences = [stats.compare(a.scores, b.scores, a.label, b.label) for a, b in pairs]
+    adjusted = stats.holm([d.p for d in differences])
+    known = {id(a): (d, p) for (a, _), d, p in zip(pairs, differences, adjusted, strict=True)}
+    for task in dict.fromkeys(s.task for s in found):
+        table = Table(title=f"{task}, {cells[0][0].config.steps:,} steps", title_justify="left")
+        for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
+            table.add_column(column, justify="left" if column == "variant" else "right")
+        for s in (s for s in found if s.task == task):
+            summary = stats.summarise(s.scores)
+            row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
+            if id(s) in known:
+                d, p = known[id(s)]
+                interval = f"{d.low:+,.1f} … {d.high:+,.1f}" if d.p is not None else "–"
+                row += [f"{d.difference:+,.1f}", interval, f"{p:.3f}" if p is not None else "–"]
+            table.add_row(*row)
+        console.print(table)
     for sentence in dict.fromkeys(d.why for d in differences if d.why):
         console.print(sentence, soft_wrap=True)
 
@@ -174,11 +181,11 @@ def reproduce(command: Reproduce) -> None:
     parts = plan.parts_of(command.table, command.figure, command.ablation)
     tasks, algos = plan.check_names(command.tasks, command.algo)
     known = {variant for part in parts for variant in part.variants}
-    for variant in command.variants:
+    variants = [parse_variant(variant)[0] for variant in command.variants]
+    for variant in variants:
         if variant not in known:
             raise UnknownNameError("variant", variant, sorted(known), "These are in the parts you chose.")
-    _check_tasks(*tasks)
-    store = Store(command.machinery.store, create=True)
+    _check_machinery(command.machinery)
 
     def cells_at(scale: plan.Scale) -> list[Cell]:
         return plan.cells_of(
@@ -187,21 +194,27 @@ def reproduce(command: Reproduce) -> None:
             command.seeds or range(scale.seeds),
             command.config,
             algos,
-            command.variants,
+            variants,
             seeds_fixed=bool(command.seeds),
             steps=command.steps or scale.steps,
             final_episodes=scale.episodes,
         )
 
-    enough = "paper" if command.steps and command.seeds else None  # nothing is left for a scale to say
-    scale = plan.SCALES[command.scale or enough or _ask(store, parts, tasks, cells_at, console)]
+    nothing = not cells_at(plan.SCALES["paper"])
+    if nothing and plan.TABLES["2"] not in parts:
+        raise ConfigError("Nothing to compute: the parts you chose do not have these algorithms and variants together.")
+    _check_tasks(*tasks)
+    path = command.machinery.store
+    enough = "paper" if nothing or (command.steps and command.seeds) else None  # nothing is left for a scale to say
+    scale = plan.SCALES[command.scale or enough or _ask(path, parts, tasks, cells_at, console)]
+    store = Store(path, create=True)
     tally = _run(store, cells_at(scale), command.machinery, console)
     if plan.TABLES["2"] in parts:
         _measure_costs(store, tasks, console)
     _end(store, tally, console)
 
 
-def _ask(store: Store, parts: Sequence[plan.Part], tasks: Sequence[str], cells_at: Any, console: "Console") -> str:
+def _ask(path: Path, parts: Sequence[plan.Part], tasks: Sequence[str], cells_at: Any, console: "Console") -> str:
     """Prints what each scale would cost, and asks which."""
     from rich.table import Table
 
@@ -212,10 +225,11 @@ def _ask(store: Store, parts: Sequence[plan.Part], tasks: Sequence[str], cells_a
     table = Table()
     for column in ("scale", "steps", "seeds", "cells", "to do", "about", ""):
         table.add_column(column, justify="left" if column in ("scale", "") else "right")
-    known = store.load()
+    store = Store(path) if (path / "store.json").exists() else None
+    known = store.load() if store else None
     for name, scale in plan.SCALES.items():
         cells = cells_at(scale)
-        todo = [cell for cell in cells if not store.has(cell)]
+        todo = [cell for cell in cells if store is None or not store.has(cell)]
         seconds = sum(plan.seconds_of(cell, known) for cell in todo)
         steps = f"{cells[0][0].config.steps:,}" if cells else "–"
         seeds = str(len({seed for _, seed in cells}))
@@ -302,6 +316,22 @@ def _check_tasks(*tasks: str) -> None:
         make_vec(task, [(0, 0, 0, 0)]).close()
 
 
+def _check_machinery(machinery: Machinery) -> None:
+    """Refuses what makes no sense before anything is written."""
+    for name in ("workers", "population"):
+        value = getattr(machinery, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} = {value} is not allowed: it must be at least 1.")
+    if machinery.cpus is not None and not machinery.cpus > 0:
+        raise ConfigError(f"cpus = {machinery.cpus:g} is not allowed: it must be more than 0.")
+    if not machinery.gpus >= 0:
+        raise ConfigError(f"gpus = {machinery.gpus:g} is not allowed: it must be 0 or more.")
+    if machinery.engine != "ray" and machinery.address is not None:
+        raise ConfigError("--address is for a Ray cluster: add --engine ray.")
+    if machinery.engine == "ray" and importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("The ray engine", "ray")
+
+
 def _console() -> "Console":
     from rich.console import Console
 
@@ -310,21 +340,17 @@ def _console() -> "Console":
 
 def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Console") -> "Tally":
     """Computes what is missing."""
-    for name in ("workers", "population"):
-        value = getattr(machinery, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} = {value} is not allowed: it must be at least 1.")
     from mcclt.compilation import use_cache
     from mcclt.experiments.display import PlanDisplay
     from mcclt.experiments.runner import Tally, run_cells
 
-    if all(store.has(cell) for cell in cells):
+    if not store.missing(cells):
         return Tally(there=len(cells))
     use_cache()
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(PlanDisplay(console, machinery.quiet))
-        workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display)))
         mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
+        workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display, pin=not mix)))
         population = machinery.population or (GPU_POPULATION if mix else CPU_POPULATION)
         try:
             return run_cells(store, cells, workers, display, population, mix)
@@ -343,15 +369,13 @@ def _has_gpu() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _workers(store: Store, machinery: Machinery, display: Any) -> "Workers":
+def _workers(store: Store, machinery: Machinery, display: Any, pin: bool) -> "Workers":
     from mcclt.experiments import workers
 
     if machinery.engine == "ray":
         return workers.RayCluster(store, machinery.address, machinery.cpus, machinery.gpus)
-    if machinery.address is not None:
-        raise ConfigError("--address is for a Ray cluster: add --engine ray.")
     if machinery.workers > 1:
-        return workers.Processes(machinery.workers)
+        return workers.Processes(machinery.workers, pin)
     return workers.InProcess(display.progress)
 
 

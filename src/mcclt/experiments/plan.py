@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcclt.config import parse_seeds
+from mcclt.config import RunConfig, parse_seeds
 from mcclt.errors import ConfigError, UnknownNameError
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import PAPER_TASKS, bare_task, make_setup, task_id
@@ -25,7 +25,7 @@ class Scale:
 
 SCALES = {
     "smoke": Scale(8_000, 2, 5, "does it run at all"),
-    "short": Scale(100_000, 3, 100, "first steps of learning; no result"),
+    "short": Scale(100_000, 3, 20, "first steps of learning; no result"),
     "paper": Scale(1_000_000, 30, 100, "the paper's own scale"),
 }
 
@@ -84,7 +84,7 @@ def count_or_seeds(text: str) -> tuple[int, ...]:
         if not 1 <= int(text) <= 10_000:
             raise ConfigError(f"seeds = {text} is not allowed: give how many (1 or more), a list 0,3 or a range 0..7.")
         return tuple(range(int(text)))
-    return parse_seeds(text)
+    return RunConfig("", seeds=parse_seeds(text)).seeds  # refuses repetitions and seeds too large
 
 
 def cells_of(

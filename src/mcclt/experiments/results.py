@@ -1,7 +1,7 @@
 """What a store holds, as statistics, tables, figures and the report read it. Nothing here imports JAX."""
 
+import functools
 import math
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,7 @@ class Series:
         """Which seeds there are."""
         return [r.seed for r in self.results]
 
-    @property
+    @functools.cached_property
     def scores(self) -> np.ndarray:
         """[seeds] final scores."""
         return np.array([r.score for r in self.results])
@@ -159,13 +159,6 @@ class Results:
         return [*_mixed_configurations(self), *_mixed_provenance(self)]
 
 
-def fill_command(path: Path | None, task: str, algo: str, variant: str, seeds: int, steps: int) -> str:
-    """What to type to add the missing results of one variant of the paper (authors' configuration) to a store."""
-    what = ["--table", "1", "--tasks", task, "--algo", algo, "--variants", variant]
-    how = ["--seeds", str(seeds), "--steps", str(steps), "--store", str(path or "results")]
-    return shlex.join(["mcclt", "reproduce", *what, *how])
-
-
 def gather(
     results: Iterable[Result],
     settings: dict[tuple[str, str, str], dict[str, Any]],
@@ -201,6 +194,10 @@ def _variant_order(variant: str) -> tuple[int, str]:
     return (order.index(name) if name in order else len(order), variant)
 
 
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
 def _mixed_configurations(results: Results) -> list[str]:
     notes = []
     for main in results.mains:
@@ -211,7 +208,7 @@ def _mixed_configurations(results: Results) -> list[str]:
         differing = [k for k in main.settings if any(s.settings.get(k) != main.settings[k] for s in others)]
 
         def say(s: Series, names: list[str] = differing) -> str:
-            return ", ".join(f"{k}={s.settings.get(k)}" for k in names) + f" ({len(s.results)} seeds)"
+            return ", ".join(f"{k}={s.settings.get(k)}" for k in names) + f" ({_seeds(len(s.results))})"
 
         listed = "; ".join(say(s) for s in others)
         notes.append(
@@ -230,6 +227,6 @@ def _mixed_provenance(results: Results) -> list[str]:
                 value = str(r.provenance.get(name, "unknown"))
                 counts[value] = counts.get(value, 0) + 1
             if len(counts) > 1:
-                listed = ", ".join(f"{v} ({n} seeds)" for v, n in sorted(counts.items()))
+                listed = ", ".join(f"{v} ({_seeds(n)})" for v, n in sorted(counts.items()))
                 notes.append(f"{s.name} on {s.task} puts together seeds of several {what}: {listed}.")
     return notes

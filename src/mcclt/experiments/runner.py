@@ -86,12 +86,11 @@ def run_cells(
         population: agents that train together at most.
         mix: whether a unit may hold several setups (worth it on a GPU).
     """
-    for setup in {setup.key: setup for setup, _ in cells}.values():
-        store.check_settings(setup)
-    todo = [cell for cell in cells if not store.has(cell)]
+    cells = list({(*setup.key, seed): (setup, seed) for setup, seed in cells}.values())
+    todo = store.missing(cells)
     tally = Tally(there=len(cells) - len(todo))
     display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
-    pending = cut_off(store, todo)
+    pending = cut_off(store, cells, todo)
     known = {key for unit in pending for key in unit.keys}
     pending += split([(setup, seed) for setup, seed in todo if (*setup.key, seed) not in known], population, mix)
     running: dict[Future[Outcome], _Running] = {}
@@ -99,6 +98,11 @@ def run_cells(
     def submit(one: _Running) -> None:
         future = workers.submit(one.unit, one.folder)
         running[future] = one
+
+    def fail(one: _Running, why: str) -> None:
+        tally.failures.append(f"{one.unit.name}: {why}")
+        one.release()
+        display.unit_ended(one.unit, 0)
 
     held: list[_Running] = []
     try:
@@ -120,19 +124,15 @@ def run_cells(
                     _finish(store, one, future.result(), tally, display)
                 except workers.deaths:
                     dead.append(one)
-                except MccltError as error:
-                    tally.failures.append(f"{one.unit.name}: {error}")
-                    one.release()
-            if dead:
-                workers.revive()
+                except Exception as error:  # whatever it is, the other units go on
+                    fail(one, _sentence(error))
             for one in dead:
                 one.attempts += 1
                 if one.attempts < ATTEMPTS:
                     display.say(f"A process died; {one.unit.name} goes on from its last checkpoint.")
                     submit(one)
                 else:
-                    tally.failures.append(f"{one.unit.name}: its process died {ATTEMPTS} times. Is memory short?")
-                    one.release()
+                    fail(one, f"its process died {ATTEMPTS} times. Is memory short?")
     finally:
         for one in held:
             one.release()
@@ -173,10 +173,18 @@ def _finish(store: Store, one: _Running, outcome: Outcome, tally: Tally, display
     wanted = [(setup, result) for setup, result in outcome.results if (*setup.key, result.seed) in one.claims]
     for setup, result in wanted:
         store.write(setup, result)
-    one.release()
     shutil.rmtree(one.folder, ignore_errors=True)
     for file in leftovers(one.folder):
         file.unlink(missing_ok=True)
+    one.release()  # last: whoever claims a cell that got no result does not meet the old folder
     tally.done += len(wanted)
     tally.failures += outcome.failures
     display.unit_ended(one.unit, len(wanted))
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong: our own errors speak for themselves, of others the first line."""
+    error = getattr(error, "cause", None) or error  # Ray wraps it
+    if isinstance(error, MccltError):
+        return str(error)
+    return " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:1]])

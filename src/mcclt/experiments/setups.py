@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from mcclt.config import VARIANTS, AgentConfig, RunConfig, fields_of, override, paper_preset
+from mcclt.config import VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, paper_preset
 from mcclt.errors import ConfigError, UnknownNameError
 
 PAPER_TASKS = (
@@ -108,29 +108,37 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
 
 
 def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
-    """Reads mcclt or mcclt@n_quantiles=4+guide=symmetric: the name in canonical order, and the changes."""
+    """Reads mcclt or mcclt@n_quantiles=4+guide=symmetric.
+
+    Returns:
+        The name, the same however the changes are ordered and spelt (kappa=1, kappa=1.0), and the changes.
+    """
     name, _, changes = text.partition("@")
     if name not in VARIANTS:
         hint = "Change its settings behind an @: mcclt@n_quantiles=4+guide=symmetric."
         raise UnknownNameError("variant", name, VARIANTS, hint)
     found: dict[str, Any] = {}
-    for part in changes.split("+") if changes else []:
+    for part in re.split(r"\+(?=[a-z])", changes) if changes else []:  # but not within 1e+20
         setting, equals, value = part.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not allowed: write each change as setting=value, joined by +.")
         if setting in ("algo", *VARIANTS[name]):
             raise ConfigError(f"{text!r} is not allowed: {setting} is what makes the variant; choose another variant.")
-        found[setting] = _literal(value)
-    override(AgentConfig(), found)  # refuses unknown settings and values of the wrong type
+        if setting in found:
+            raise ConfigError(f"{text!r} is not allowed: it changes {setting} twice.")
+        if setting not in fields_of(AgentConfig):
+            hint = "`mcclt train --help` lists all settings of an agent."
+            raise UnknownNameError("setting", setting, fields_of(AgentConfig), hint)
+        found[setting] = coerce(AgentConfig, setting, _literal(value, isinstance(getattr(AgentConfig, setting), tuple)))
     canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
     return f"{name}@{canonical}" if found else name, found
 
 
-def _literal(text: str) -> Any:
-    """A setting's value as typed: 4, 0.5, 1e5, unset, 64,64 or a word."""
+def _literal(text: str, several: bool) -> Any:
+    """A setting's value as typed: 4, 0.5, 1e5, unset, a word, or 64,64 where it has `several`."""
     if text == "unset":
         return None
-    if re.fullmatch(r"[0-9]+(,[0-9]+)+,?", text):
+    if several and re.fullmatch(r"[0-9]+(,[0-9]+)*,?", text):
         return tuple(int(part) for part in text.split(",") if part)
     for kind in (int, float):
         try:

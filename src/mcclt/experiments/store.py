@@ -16,7 +16,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,7 @@ class Store:
         marker = path / "store.json"
         try:
             if create and not marker.exists():
-                if path.exists() and (not path.is_dir() or any(p.name != "work" for p in path.iterdir())):
-                    raise StoreError(f"{path} is not a store of results, and not empty: choose another --store.")
-                data = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8)}
-                files.write_atomically(marker, (json.dumps(data) + "\n").encode())
-                files.write_atomically(path / "work" / ".gitignore", b"*\n")
+                self._make(marker)
             text = marker.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
@@ -72,6 +68,23 @@ class Store:
             raise StoreError(f"{marker} was not written by mcclt: choose another --store.") from None
         if newer:
             raise StoreError(f"{path} was written by a newer version of mcclt: update it to use this store.")
+
+    def _make(self, marker: Path) -> None:
+        """Makes an empty directory a store; if several processes do so at once, one of them."""
+
+        def foreign(name: str) -> bool:
+            """Whether it was not left here by one who is making a store, or was killed while doing so."""
+            return name not in ("work", marker.name) and not name.startswith(f".{marker.name}.")
+
+        if self.path.exists() and (not self.path.is_dir() or any(foreign(p.name) for p in self.path.iterdir())):
+            if marker.exists():
+                return  # by another process, since we looked
+            raise StoreError(f"{self.path} is not a store of results, and not empty: choose another --store.")
+        files.write_atomically(self.path / "work" / ".gitignore", b"*\n")
+        with filelock.FileLock(self.path / "work" / "store.lock"):
+            if not marker.exists():
+                data = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8)}
+                files.write_atomically(marker, (json.dumps(data) + "\n").encode())
 
     # --- cells ---------------------------------------------------------------------------------------------
 
@@ -91,10 +104,16 @@ class Store:
         if not path.exists():
             return False
         try:
-            read(path)
+            _read_in_place(path)
         except StoreError:
             return False
         return True
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those cells that are not there, or damaged; their setups' settings are checked."""
+        for setup in {setup.key: setup for setup, _ in cells}.values():
+            self.check_settings(setup)
+        return [cell for cell in cells if not self.has(cell)]
 
     def write(self, setup: Setup, result: Result) -> Path:
         """Stores a result, once: one that is there and undamaged is kept."""
@@ -103,19 +122,23 @@ class Store:
             return self.file(cell)
         self.check_settings(setup)
         try:
-            settings = self.folder(setup) / "settings.json"
-            if not settings.exists():
-                files.write_atomically(settings, (json.dumps(setup.settings, indent=1) + "\n").encode())
-            files.write_atomically(self.file(cell), encode(result))
+            path = self.file(cell)
+            if path.is_dir():  # not ours; it is not deleted
+                path.rename(path.with_name(f"{path.name}.damaged"))
+            self._write_settings(setup)
+            files.write_atomically(path, encode(result))
         except OSError as error:
             raise StoreError(f"Cannot write {self.file(cell)}: {error.strerror or error}.") from None
         return self.file(cell)
 
     def check_settings(self, setup: Setup) -> None:
-        """Refuses a setup whose results here were made with other defaults than this version's."""
-        path = self.folder(setup) / "settings.json"
-        if not path.exists():
+        """Refuses a setup whose results here were made with other defaults than this version's.
+
+        Damaged or lost settings are written again.
+        """
+        if not self.folder(setup).exists():
             return
+        path = self._write_settings(setup)
         stored, own = _json(path), setup.settings
         changed = [name for name in own if name in stored and stored[name] != own[name]]
         if changed:
@@ -123,6 +146,18 @@ class Store:
                 f"{path} has {changed[0]} = {stored[changed[0]]!r}, and this version of mcclt takes "
                 f"{own[changed[0]]!r} for the same setup: choose another --store."
             )
+
+    def _write_settings(self, setup: Setup) -> Path:
+        """Writes a setup's settings, unless they are there."""
+        path = self.folder(setup) / "settings.json"
+        try:
+            _json(path)
+        except StoreError:
+            try:
+                files.write_atomically(path, (json.dumps(setup.settings, indent=1) + "\n").encode())
+            except OSError as error:
+                raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+        return path
 
     def claim(self, cell: Cell) -> filelock.BaseFileLock | None:
         """The right to compute a cell, until it is released or this process ends; None if somebody has it."""
@@ -144,14 +179,17 @@ class Store:
         """Reads everything; what cannot be read is named in `Results.problems`."""
         results, problems, settings = [], [], {}
         for folder in self._folders():
+            cells = sorted(folder.glob("seed-*.json"))
+            if not cells:
+                continue  # the first is being written, or was not finished
             try:
                 settings[folder.parent.parent.name, folder.parent.name, folder.name] = _json(folder / "settings.json")
             except StoreError as error:
                 problems.append(f"{error} Its results are left out.")
                 continue
-            for path in sorted(folder.glob("seed-*.json")):
+            for path in cells:
                 try:
-                    results.append(read(path))
+                    results.append(_read_in_place(path))
                 except StoreError as error:
                     problems.append(str(error))
         by_task = {(r.task, f"{r.algo}-{r.variant}", r.digest): file_name(r.task) for r in results}
@@ -246,6 +284,15 @@ def read(path: Path) -> Result:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise StoreError(f"{path} is not a result of mcclt: run its command again to replace it.") from None
+
+
+def _read_in_place(path: Path) -> Result:
+    """Reads a cell, unless it is another's than its path says: copied or moved, it would count twice."""
+    found = read(path)
+    place = (file_name(found.task), f"{found.algo}-{found.variant}", found.digest, f"seed-{found.seed}.json")
+    if path.parts[-4:] != place:
+        raise StoreError(f"{path} is not in its place: it is the result of {'/'.join(place)}.")
+    return found
 
 
 def _numbers(values: list[float | None]) -> np.ndarray:

@@ -59,8 +59,9 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             probes = probe(trainer)
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
-    seconds = sum(row.get("time/collect", 0) + row.get("time/learn", 0) + row.get("time/evaluate", 0)
-                  for row in rows if (row["group"], row["seed"]) == trainer.agents[0])  # fmt: skip
+    updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
+    parts = ("time/collect", "time/learn", "time/evaluate")
+    seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
     results, failures = [], []
     for a, (group, seed) in enumerate(trainer.agents):
         setup = unit.setups[a // len(unit.seeds)]
@@ -167,7 +168,8 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
     Per agent, `episode`: over the longest one, at about `PROBE_POINTS` steps `t`: `mean` and `std` of the value
     distribution, its `error`, the `weight` that the state would get, the `reward`, and the discounted `return`
     that really followed (NaN where the recording ends too early to know). `bars`: `values` [3, N] at its first,
-    middle and last step, `t`. `calibration`: see `calibration.measure`, over all episodes.
+    middle and last step, `t`. `calibration`: see `calibration.measure`, over all episodes. Nothing of an agent whose
+    environment failed.
     """
     config, spec = trainer.config, trainer.spec
     horizon = spec.max_episode_steps or 1000
@@ -182,9 +184,9 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
         stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
         noise = np.asarray(map_agents(draw)(seeds))
-        rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, raise_faults=False)
+        rollout, _, faults = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, raise_faults=False)
 
-    probes = []
+    probes: list[dict[str, Any]] = []
     for g, (name, learner) in enumerate(trainer.learners.items()):
         members = slice(g * len(config.seeds), (g + 1) * len(config.seeds))
 
@@ -195,6 +197,9 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         believed, weight = map_agents(believe)(trainer.states[name], rollout.obs[members])
         for i in range(len(config.seeds)):
             a = members.start + i
+            if any(fault.agent == a for fault in faults):
+                probes.append({})
+                continue
             beliefs = {
                 "mean": np.asarray(believed.mean[i], float).reshape(shape),
                 "std": np.asarray(believed.std[i], float).reshape(shape),

@@ -108,19 +108,27 @@ def _chunks(items: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
     return [tuple(items[i : i + size]) for i in range(0, len(items), size)]
 
 
-def cut_off(store: Store, cells: Sequence[Cell]) -> list[Unit]:
-    """Units whose training is in the store half-done, and that have some of these cells."""
-    wanted = {(*setup.key, seed) for setup, seed in cells}
+def cut_off(store: Store, cells: Sequence[Cell], todo: Sequence[Cell]) -> list[Unit]:
+    """Units whose training is in the store half-done, of the setups of a plan; none has a cell of another.
+
+    Args:
+        store: where they are looked for.
+        cells: the plan's.
+        todo: those of them that have no result; a unit has at least one.
+    """
+    wanted = {(*setup.key, seed) for setup, seed in todo}
     setups = {setup.key: setup for setup, _ in cells}
-    found = []
+    found: list[Unit] = []
+    others: set[tuple[str, str, str, int]] = set()
     for note in sorted((store.path / "work").glob("*.json")):
         try:
             keys = [(str(t), str(n), str(d), int(s)) for t, n, d, s in json.loads(note.read_text(encoding="utf-8"))]
         except (OSError, ValueError, TypeError):
             continue  # not ours to judge; the same unit is found again by its name
         own = dict.fromkeys(key[:3] for key in keys)
-        if all(key in setups for key in own) and not wanted.isdisjoint(keys):
+        if all(key in setups for key in own) and not wanted.isdisjoint(keys) and others.isdisjoint(keys):
             unit = Unit(tuple(setups[key] for key in own), tuple(dict.fromkeys(key[3] for key in keys)))
             if unit.folder(store).is_dir():
                 found.append(unit)
+                others.update(keys)
     return found

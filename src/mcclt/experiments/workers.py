@@ -5,10 +5,15 @@ import logging
 import multiprocessing
 import os
 import queue
+import re
+import signal
+import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,10 +43,6 @@ class Workers(Protocol):
         """What running units said since last asked."""
         ...
 
-    def revive(self) -> None:
-        """Replaces workers that died."""
-        ...
-
     def close(self) -> None:
         """Ends them."""
         ...
@@ -63,7 +64,7 @@ class InProcess:
         future: Future[Outcome] = Future()
         try:
             future.set_result(train_unit(unit, folder, lambda step, text: self._listen(folder.name, step, text)))
-        except MccltError as error:
+        except Exception as error:
             future.set_exception(error)
         return future
 
@@ -71,35 +72,49 @@ class InProcess:
         """Nothing: it was heard at once."""
         return iter(())
 
-    def revive(self) -> None:
-        """Nothing to do."""
-
     def close(self) -> None:
         """Nothing to do."""
 
 
 class Processes:
-    """Several processes on this machine, each with its own share of the cores."""
+    """Several processes on this machine, each alone in its pool: one that dies takes no other with it."""
 
     deaths: tuple[type[Exception], ...] = (BrokenProcessPool,)
 
-    def __init__(self, count: int) -> None:
-        self.capacity = count
-        self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-        self._manager = self._context.Manager()
-        self._queue = self._manager.Queue()
-        self.revive()
+    def __init__(self, count: int, pin: bool) -> None:
+        """Starts none yet.
 
-    def revive(self) -> None:
-        """A new pool."""
-        started = self._context.Value("i", 0)
-        self._pool = ProcessPoolExecutor(
-            self.capacity, self._context, initializer=_pin, initargs=(started, self.capacity)
-        )
+        Args:
+            count: how many.
+            pin: give each its own share of the cores, so that they do not get in each other's way. Where a GPU
+                learns, cores only step environments, and are better shared.
+        """
+        self.capacity, self._pin = count, pin
+        self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+        self._manager = SyncManager(ctx=self._context)
+        self._manager.start(_end_with_parent)
+        self._queue, self._stop = self._manager.Queue(), self._manager.Event()
+        self._pools = [self._pool(place) for place in range(count)]
+        self._futures: dict[int, Future[Outcome]] = {}
+
+    def _pool(self, place: int) -> ProcessPoolExecutor:
+        count = self.capacity if self._pin else 1
+        return ProcessPoolExecutor(1, self._context, _prepare_child, (place % count, count))
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
-        """Begins it in the next free process."""
-        return self._pool.submit(_train_in_child, unit, folder, self._queue)
+        """Begins it in a free process, a new one if that has died."""
+        place = next(i for i in range(self.capacity) if i not in self._futures or self._futures[i].done())
+
+        def submit() -> Future[Outcome]:
+            return self._pools[place].submit(_train_in_child, unit, folder, self._queue, self._stop)
+
+        try:
+            future = submit()
+        except BrokenProcessPool:
+            self._pools[place] = self._pool(place)
+            future = submit()
+        self._futures[place] = future
+        return future
 
     def news(self) -> Iterator[News]:
         """From all processes."""
@@ -108,39 +123,58 @@ class Processes:
                 yield self._queue.get_nowait()
 
     def close(self) -> None:
-        """Waits for those that were interrupted to save their state."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Has those at work save their state after this update, and waits for them."""
+        self._stop.set()
+        for pool in self._pools:
+            pool.shutdown(wait=True, cancel_futures=True)
         self._manager.shutdown()
 
 
-def _pin(started: Any, count: int) -> None:
+def _prepare_child(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
-    with started.get_lock():
-        index = started.value % count
-        started.value += 1
-    if hasattr(os, "sched_setaffinity"):
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # while it trains, `interrupts` hears it; else the parent does
+    if count > 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= count:
-            os.sched_setaffinity(0, cores[index * len(cores) // count : (index + 1) * len(cores) // count])
+            os.sched_setaffinity(0, cores[place * len(cores) // count : (place + 1) * len(cores) // count])
 
 
-def _train_in_child(unit: Unit, folder: Path, news: Any) -> Outcome:
+def _end_with_parent() -> None:
+    """Ends this process when its parent dies: its claims are free then, and somebody else may go on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _train_in_child(unit: Unit, folder: Path, news: Any, stop: Any) -> Outcome:
+    def report(step: int, text: str) -> None:
+        news.put((folder.name, step, text))
+        if stop.is_set():
+            raise KeyboardInterrupt
+
+    return _train(unit, folder, report)
+
+
+def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outcome:
+    """`train_unit` in a process of its own."""
     from mcclt.compilation import use_cache
     from mcclt.experiments.training import train_unit
 
     use_cache()
-    parent = multiprocessing.parent_process()
-
-    def report(step: int, text: str) -> None:
-        if parent is not None and not parent.is_alive():
-            raise SystemExit("The process that wanted this is gone.")  # its claims are free: somebody else goes on
-        news.put((folder.name, step, text))
-
-    return train_unit(unit, folder, report)
+    try:
+        return train_unit(unit, folder, report)
+    except MccltError as error:
+        raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
 
 
 class RayCluster:
-    """A Ray cluster: units are Ray tasks, retried by Ray when a worker or a node dies."""
+    """A Ray cluster: units are Ray tasks."""
 
     def __init__(self, store: Store, address: str | None, cpus: float | None, gpus: float) -> None:
         """Joins a cluster, or starts one on this machine.
@@ -157,6 +191,7 @@ class RayCluster:
             import ray.util.queue
         except ImportError:
             raise MissingExtraError("The ray engine", "ray") from None
+        _check_address(address)
         try:
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -167,6 +202,7 @@ class RayCluster:
             raised.WorkerCrashedError,
             raised.NodeDiedError,
             raised.OutOfMemoryError,
+            raised.ObjectLostError,  # it had ended, but its node died before we had its results
         )
         total = ray.cluster_resources()
         cpus = cpus or min(2.0, total.get("CPU", 1.0))
@@ -177,7 +213,7 @@ class RayCluster:
         self.capacity = max(1, int(min(total.get("CPU", 1.0) / cpus, per_gpu)))
         self._queue = ray.util.queue.Queue(actor_options={"num_cpus": 0})
         self._store = store
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=ATTEMPTS)(_train_in_cluster)
+        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_train_in_cluster)
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Hands it to Ray."""
@@ -190,20 +226,21 @@ class RayCluster:
         with contextlib.suppress(Exception):  # the queue's node may have died: progress is not worth a run
             yield from self._queue.get_nowait_batch(self._queue.qsize())
 
-    def revive(self) -> None:
-        """Ray does that."""
-
     def close(self) -> None:
         """Leaves the cluster; one that was started here ends."""
         self._ray.shutdown()
 
 
+def _check_address(address: str | None) -> None:
+    """Knocks at host:port, or ray://host:port, because Ray tries for minutes."""
+    if address is not None and (parts := re.fullmatch(r"(?:ray://)?(.+):([0-9]+)", address)):
+        try:
+            socket.create_connection((parts[1], int(parts[2])), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            raise ConfigError(f"No Ray cluster at {address!r}: {getattr(error, 'strerror', None) or error}.") from None
+
+
 def _train_in_cluster(unit: Unit, folder: Path, store: Path, store_id: str, news: Any) -> Outcome:
-    from mcclt.compilation import use_cache
-    from mcclt.experiments.training import train_unit
-
-    use_cache()
-
     def report(step: int, text: str) -> None:
         with contextlib.suppress(Exception):  # as in `news`
             news.put_nowait((folder.name, step, text))
@@ -215,4 +252,4 @@ def _train_in_cluster(unit: Unit, folder: Path, store: Path, store_id: str, news
     with contextlib.ExitStack() as stack:
         if not shared:  # another file system: a unit that is cut off starts again
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / folder.name
-        return train_unit(unit, folder, report)
+        return _train(unit, folder, report)

@@ -1,0 +1,278 @@
+"""Figures: the numbers they draw, and that they can be drawn from any store."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from synthetic import make_result, make_store
+
+from mcclt.errors import MissingExtraError
+from mcclt.experiments import figures
+from mcclt.experiments.results import Results, Series, gather
+from mcclt.experiments.setups import make_setup
+from mcclt.experiments.store import Store
+
+ALL = (*figures.COLOURS, "qr@n_quantiles=200", "qr@qr_target=bellman")
+
+
+def make_series(variant: str, probes: list[dict], scores: list[float] | None = None) -> Series:
+    """One series of Hopper, PPO, whose agents were probed as given."""
+    setup = make_setup("Hopper", "ppo", variant, "authors")
+    scores = scores or [1000.0] * len(probes)
+    made = [make_result(setup, seed, score) for seed, score in enumerate(scores)]
+    replaced = [dataclasses.replace(r, probe=p) for r, p in zip(made, probes, strict=True)]
+    return gather(replaced, {setup.key: setup.settings}).series[0]
+
+
+def episode(t: list[float], std: list[float | None]) -> dict:
+    return {"episode": {"t": t, "std": std}}
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_band_of_few_seeds_is_their_range():
+    mean, low, high = figures.mean_band(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
+    np.testing.assert_array_equal(mean, [2, 5, np.nan])
+    np.testing.assert_array_equal(low, [1, 5, np.nan])
+    np.testing.assert_array_equal(high, [3, 5, np.nan])
+
+
+def test_band_of_five_seeds_is_the_t_interval():
+    mean, low, high = figures.mean_band(np.array([1.0, 2, 3, 4, 5]))
+    half = 2.776445 * np.sqrt(2.5 / 5)  # t(0.975, 4 degrees), variance 2.5
+    np.testing.assert_allclose([mean, low, high], [3, 3 - half, 3 + half], rtol=1e-6)
+
+
+def test_exactly_normal_bars():
+    _, z = figures.normal_bars(200)
+    found = figures.normality(50 - 7 * z)  # in any order
+    np.testing.assert_allclose([found.mean, found.std, found.correlation], [50, 7, 1])
+    assert found.distance < 1e-12
+
+
+def test_uneven_bars_by_hand():
+    # N = 3: τ = ¼, ½, ¾ and Z = ∓0.67449, 0; the bars 0, 1, 5 have mean 2 and standard deviation √(14/3).
+    found = figures.normality(np.array([5.0, 0.0, 1.0]))
+    std = np.sqrt(14 / 3) / (0.6744898 * np.sqrt(2 / 3))
+    np.testing.assert_allclose([found.mean, found.std], [2, std], rtol=1e-6)
+    np.testing.assert_allclose(found.correlation, 25 / 28)  # (5 z)² / (14 · 2 z²)
+    np.testing.assert_allclose(found.distance, 0.10061, atol=1e-5)  # at the bar 1: ½ − Φ(−1/3.92261)
+
+
+def test_bars_without_spread():
+    found = figures.normality(np.full(8, 3.0))
+    assert found.mean == 3 and found.std == 0 and np.isnan([found.correlation, found.distance]).all()
+
+
+def test_smoothing_forgets_by_time():
+    t = np.array([0.0, 10, 30])
+    out = figures.smooth(t, np.array([1.0, 0, 0]), steps=10)
+    np.testing.assert_allclose(out, [1, np.exp(-1), np.exp(-3)])
+
+
+def test_std_over_episode_ends_with_half_of_the_seeds():
+    series = make_series("ensemble", [episode([0, 50, 100], [2, 2, 2]), episode([0, 400], [4, 4]), {}])
+    t, rows = figures.std_over_episode(series, points=5)
+    np.testing.assert_array_equal(t, [0, 100, 200, 300, 400])
+    np.testing.assert_array_equal(rows, [[2, 2, np.nan, np.nan, np.nan], [4, 4, 4, 4, 4]])
+    three = make_series("ensemble", [episode([0, 100], [1, 1])] * 2 + [episode([0, 400], [1, 1])])
+    assert figures.std_over_episode(three, points=5)[0][-1] == 100
+    assert len(figures.std_over_episode(make_series("ensemble", [{}]))[0]) == 0
+
+
+def test_trend():
+    # Lines with means 10 and 20 that rise by 0.01 and 0.06 a step: 10 % and 30 % of the mean per 100 steps.
+    t = np.arange(0, 300, 100)
+    rising = [episode(t, 9 + 0.01 * t), episode(t, 14 + 0.06 * t)]
+    found = figures.trend(make_series("ensemble", rising))
+    half = 12.7062 * np.std([10, 30], ddof=1) / np.sqrt(2)
+    np.testing.assert_allclose([found.slope, found.low, found.high], [20, 20 - half, 20 + half], rtol=1e-4)
+    assert found.verdict == "undecided"
+    assert figures.trend(make_series("ensemble", rising[:1] * 2)).verdict == "grows"
+    assert figures.trend(make_series("ensemble", [episode(t, 11 - 0.01 * t)] * 2)).verdict == "falls"
+    one = figures.trend(make_series("ensemble", rising[:1]))
+    assert one.verdict == "undecided" and str(one) == "undecided +10.0 % (one seed)"
+    assert figures.trend(make_series("ensemble", [episode([0, 1, 2], [None] * 3)])) is None
+
+
+@pytest.mark.parametrize("n", [4, 5, 8])
+def test_error_is_the_projects_own(n):
+    from mcclt.normal import fit_normal, normality_error
+
+    bars = np.sort(np.random.default_rng(n).normal(size=n)) * 20 + 100
+    parts = figures.error_parts(bars)
+    mean, sigma, _ = fit_normal(bars.astype(np.float32))
+    np.testing.assert_allclose([parts.mean, parts.sigma], [mean, sigma], rtol=1e-4)
+    np.testing.assert_allclose(parts.error, normality_error(bars.astype(np.float32)), rtol=1e-2)
+
+
+def test_error_by_hand():
+    # N = 3, Z = −z, 0, z with z = 0.67449: the bars −1, 0, 4 have mean 1, σ = 2/z and 3/z, 2.5/z on average,
+    # so that the normal's bars are −1.5, 1, 3.5 and E = ¼ + 1 + ¼.
+    parts = figures.error_parts(np.array([-1.0, 0.0, 4.0]))
+    np.testing.assert_allclose(parts.sigmas * 0.6744898, [2, np.nan, 3], rtol=1e-6)
+    np.testing.assert_allclose(parts.guide, [-1.5, 1, 3.5])
+    assert parts.error == pytest.approx(1.5)
+
+
+def test_learning_curve_falls_back_to_collected_episodes():
+    series = make_series("mcclt", [{}, {}])
+    assert figures.learning_curve(series)[1][0, -1] == pytest.approx(1000)
+    for r in series.results:
+        r.curve["eval/mean_reward"][:] = np.nan
+    assert figures.learning_curve(series)[1][0, -1] == pytest.approx(900)
+
+
+def test_paper_means():
+    assert figures.paper_mean(make_series("plain", [{}])) == 2973  # table 1: Hopper, PPO
+    assert figures.paper_mean(make_series("mcclt@n_quantiles=4", [{}])) is None
+
+
+def test_calibration_numbers():
+    def probe(share: float, crps: float, pit: list[float]) -> dict:
+        return {"calibration": {"coverage": {"0.95": 1.0, "0.5": share}, "crps": crps, "crps_point": 10.0, "pit": pit}}
+
+    series = make_series("qr", [probe(0.4, 7, [0.25, 0.75]), {"calibration": {}}, probe(0.6, 9, [0.75, 0.25])])
+    assert list(figures.coverage(series).items()) == [(0.5, 0.5), (0.95, 1.0)]
+    np.testing.assert_allclose(figures.crps_ratios(series), [0.7, 0.9])
+    np.testing.assert_allclose(figures.pit(series), [1, 1])
+
+
+def test_profiles_by_hand(tmp_path):
+    store = Store(tmp_path, create=True)
+    scores = {("Hopper", "qr"): [0, 10], ("Hopper", "mcclt"): [5, 5], ("Ant", "qr"): [-3, -1], ("Ant", "mcclt"): [1, 1]}
+    scores["Swimmer", "qr"] = [9, 9]  # no MC-CLT there: does not count
+    for (task, variant), own in scores.items():
+        setup = make_setup(task, "ppo", variant, "authors")
+        for seed, score in enumerate(own):
+            store.write(setup, make_result(setup, seed, score))
+    tasks, thresholds, shares = figures.profiles(store.load(), "ppo")
+    assert tasks == ["Hopper-v4", "Ant-v4"]
+    # Normalised: qr 0, 1 on Hopper and 0, ½ on Ant; mcclt ½, ½ and 1, 1.
+    at = [int(np.argmin(abs(thresholds - x))) for x in (0, 0.4, 0.6, 0.9)]
+    np.testing.assert_allclose(shares["qr"][at], [1, 0.5, 0.25, 0.25])
+    np.testing.assert_allclose(shares["mcclt"][at], [1, 1, 0.5, 0.5])
+
+
+def test_standard_error():
+    assert figures.standard_error(np.array([1.0, 3.0])) == pytest.approx(1.0)
+
+
+# --- drawings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Results:
+    return make_store(tmp_path_factory.mktemp("full"), variants=ALL, seeds=5).load()
+
+
+def written(results: Results, folder: Path) -> set[str]:
+    """Draws and writes everything; the names of what there was to draw."""
+    drawn = {name: figure for name, draw in figures.FIGURES.items() if (figure := draw(results)) is not None}
+    for name, figure in drawn.items():
+        svg, png, pdf = figures.save(figure, folder, name)
+        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+        assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
+        ElementTree.fromstring(figures.svg(figure))
+    return set(drawn)
+
+
+def test_every_figure_of_a_full_store(full, tmp_path):
+    assert written(full, tmp_path) == set(figures.FIGURES) == set(figures.TITLES)
+
+
+def test_partial_store(tmp_path):
+    """One task has one variant with one seed, another two variants with two."""
+    make_store(tmp_path, tasks=("Hopper",), algos=("trpo",), variants=("mcclt",), seeds=1)
+    make_store(tmp_path, tasks=("Ant",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
+    drawn = written(Store(tmp_path).load(), tmp_path / "figures")
+    assert drawn == set(figures.FIGURES) - {"value_distributions", "bellman_std", "ensemble_std"}
+
+
+def test_agents_that_were_not_probed(tmp_path):
+    setup = make_setup("Hopper", "ppo", "mcclt", "authors")
+    bare = dataclasses.replace(make_result(setup, 0, 10.0), probe={}, curve={}, returns=np.full(3, np.nan))
+    drawn = written(gather([bare], {setup.key: setup.settings}), tmp_path)
+    assert drawn == {"performance_profiles", "final_scores"}
+
+
+def test_single_seed(tmp_path):
+    results = make_store(tmp_path / "store", tasks=("Hopper",), algos=("ppo",), variants=ALL, seeds=1).load()
+    assert written(results, tmp_path) == set(figures.FIGURES)
+
+
+def test_empty_store(tmp_path):
+    assert written(Store(tmp_path / "store", create=True).load(), tmp_path) == set()
+
+
+def test_what_is_drawn_is_what_was_computed(full):
+    curve = figures.FIGURES["learning_curves"](full).axes[0]  # Hopper, PPO: the first variant is the baseline
+    series = full.main("Hopper-v4", "ppo", "plain")
+    mean, *_ = figures.mean_band(figures.learning_curve(series)[1])
+    np.testing.assert_allclose(curve.lines[0].get_ydata(), mean)
+    np.testing.assert_allclose(curve.lines[1].get_ydata(), [2973] * 2)
+
+    dots = figures.FIGURES["final_scores"](full).axes[0].lines[0]
+    np.testing.assert_allclose(dots.get_xdata(), series.scores)
+
+    bars = np.sort(full.main("Hopper-v4", "ppo", "qr@n_quantiles=200").results[0].probe["bars"]["values"][2])
+    cell = figures.FIGURES["value_distributions"](full).axes[2]
+    np.testing.assert_allclose(cell.lines[1].get_xdata(), bars)
+    assert len(cell.lines[0].get_xdata()) == 3 * figures.BARS_SHOWN
+
+    states = full.main("Hopper-v4", "ppo", "mcclt").results[0].probe["bars"]["values"]
+    worst = max((figures.error_parts(np.array(state)) for state in states), key=lambda parts: parts.error)
+    drawing = figures.FIGURES["error_drawing"](full)
+    np.testing.assert_allclose(drawing.axes[0].lines[1].get_xdata(), worst.bars)
+    np.testing.assert_allclose(drawing.axes[1].lines[1].get_xdata(), worst.sigmas)
+    np.testing.assert_allclose(drawing.axes[2].lines[1].get_xdata(), worst.guide)
+
+
+def test_fewer_bars_stand_in_for_200(tmp_path):
+    variants = ("qr", "qr@n_quantiles=20", "qr@n_quantiles=50", "qr@n_quantiles=100")
+    results = make_store(tmp_path, tasks=("Hopper",), algos=("ppo",), variants=variants, seeds=1).load()
+    cell = figures.FIGURES["value_distributions"](results).axes[0]
+    assert len(cell.lines[1].get_xdata()) == 100
+
+
+def test_same_bytes_again(full, tmp_path):
+    for folder in ("a", "b"):
+        figures.save(figures.FIGURES["ensemble_std"](full), tmp_path / folder, "x")
+    for kind in ("svg", "png", "pdf"):
+        assert (tmp_path / "a" / f"x.{kind}").read_bytes() == (tmp_path / "b" / f"x.{kind}").read_bytes()
+
+
+def test_svg_for_a_page(full):
+    drawn = [figures.svg(figures.FIGURES[name](full)) for name in ("ensemble_std", "bellman_std", "final_scores")]
+    ids: list[str] = []
+    for text in drawn:
+        own = re.findall(r'\bid="([^"]+)"', text)
+        assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(own)
+        ids += own
+        assert text.startswith("<svg ") and "<style" not in text and "<metadata" not in text
+        assert "currentColor" in text and figures.INK not in text and "white;" not in text
+        assert "Hopper-v4</text>" in text  # text, not outlines
+    assert len(ids) == len(set(ids))
+
+
+def test_colours_do_not_depend_on_the_store():
+    assert figures.colour("mcclt") == figures.COLOURS["mcclt"]
+    assert figures.colour("mcclt@n_quantiles=4") == figures.colour("mcclt@n_quantiles=4")
+    assert len(set(figures.COLOURS.values())) == len(figures.COLOURS)
+
+
+def test_without_matplotlib(full, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match="plots"):
+        figures.FIGURES["final_scores"](full)
+
+
+def test_imports_neither_jax_nor_matplotlib():
+    code = "import sys, mcclt.experiments.figures; sys.exit(bool({'jax', 'matplotlib'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
