@@ -384,7 +384,7 @@ def test_restart_goes_on_learning(trainer_of) -> None:
     trainer, watcher = spoilt(trainer_of, "restart"), Silent()
     run(healthy, [Silent()])
     policies = []
-    watcher.on_update = lambda t, _: policies.append(t.policies()["log_std"])  # type: ignore[method-assign, assignment]
+    watcher.on_update = lambda t, _: policies.append(t.policies(np)["log_std"])  # type: ignore[method-assign, assignment]
     run(trainer, [watcher])
     assert trainer.status == ["training"] * 3
     assert (policies[0][1] == policies[1][1]).all(), "nothing was learnt from the bad rollout"

@@ -156,7 +156,7 @@ class RunConfig:
     """One way of learning per group; every group trains every seed."""
 
     engine: str = "auto"
-    """What steps the task: auto, native, envpool, gymnasium or gymnasium-async."""
+    """What steps the task: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""
     n_envs: int = 16
     """Parallel environments per agent."""
     steps_per_update: int = 4_000

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt import checkpoint, interrupts
+from mcclt import checkpoint, device, interrupts
 from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
-from mcclt.evaluate import run_episodes
+from mcclt.evaluate import Episodes, run_episodes
 from mcclt.learner import AgentState, Learner, Rollout, map_agents
 from mcclt.nets import Params
 from mcclt.randomness import Purpose, stream
@@ -65,7 +65,7 @@ class Trainer:
         """
         self.config, self.source = config, config.task if env is None else env
         self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
-        self.env = self._make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
+        self.env = self.make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
         self.spec: EnvSpec = self.env.spec
         try:
             self.learners = {name: Learner(c, self.spec) for name, c in config.groups.items()}
@@ -87,6 +87,7 @@ class Trainer:
         self.status = [TRAINING] * len(self.agents)
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
         self.timing: dict[str, float] = {}
+        self._evaluators: dict[int, Any] = {}
         self._obs: np.ndarray | None = None
         self._last_fault: dict[int, int] = {}
         self.boundary: Boundary | None = None
@@ -107,19 +108,22 @@ class Trainer:
 
     def close(self) -> None:
         """Frees the environments."""
-        self.env.close()
+        for env in (self.env, *self._evaluators.values()):
+            env.close()
 
-    def _make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
-        return make_envs(self.config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
+    def make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
+        """`n_envs` environments for each agent, by the engine that trains them; `index` names the round."""
+        config = dataclasses.replace(self.config, engine=self.spec.engine) if hasattr(self, "spec") else self.config
+        return make_envs(config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
 
     def _agent_noise(self, seed: jax.Array, update: jax.Array) -> jax.Array:
         key = stream(seed, Purpose.ACTION_NOISE, update)
         return self.policy.noise(key, (self.config.horizon, self.config.n_envs))
 
-    def policies(self) -> Params:
-        """All agents' policy parameters as NumPy arrays, stacked [A, ...]."""
+    def policies(self, xp: Any) -> Params:
+        """All agents' policy parameters, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
         groups = [state.policy for state in self.states.values()]
-        return jax.tree.map(lambda *x: np.concatenate([np.asarray(v) for v in x]), *groups)
+        return jax.tree.map(lambda *x: xp.concatenate([xp.asarray(v) for v in x]), *groups)
 
     # --- one update ----------------------------------------------------------------------------------------
 
@@ -169,17 +173,23 @@ class Trainer:
     def _collect(self) -> tuple[Rollout, list[Fault]]:
         count = len(self.agents)
         seeds = np.array([seed for _, seed in self.agents], np.uint32)
-        noise = np.asarray(self._noise(seeds, np.full(count, self.update, np.int32)))
+        noise = self._noise(seeds, np.full(count, self.update, np.int32))
         assert self._obs is not None
         raise_faults = self.config.on_nan == "raise"
         try:
-            rollout, self._obs, faults = collect(
-                self.env, self.policy, self.policies(), self._obs, noise, self.stats, raise_faults
-            )
+            rollout, self._obs, faults = self.act_in(self.env, self._obs, noise, self.stats, raise_faults)
         except FaultError as error:
             advice = "Mend the environment and resume, or train with --on-nan restart or --on-nan stop."
             raise EnvironmentFault(f"{self._describe(error.fault)} {advice}") from None
         return rollout, faults
+
+    def act_in(
+        self, env: VectorEnv, obs: Any, noise: jax.Array, stats: EpisodeStats, raise_faults: bool
+    ) -> tuple[Rollout, Any, list[Fault]]:
+        """`collect` with the agents' policies, where the environments live."""
+        if device.lives_on_device(env):
+            return device.collect(env, self.policy, self.policies(jnp), obs, noise, stats, raise_faults)
+        return collect(env, self.policy, self.policies(np), obs, np.asarray(noise), stats, raise_faults)
 
     def _forget_running(self) -> None:
         for a in range(len(self.agents)):
@@ -245,18 +255,29 @@ class Trainer:
         Returns:
             Returns and lengths, each [A, episodes].
         """
-        env = self._make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
-        params = self.policies()
-        try:
-            found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
-        finally:
-            env.close()
+        if device.lives_on_device(self.env):
+            found = self._evaluate_on_device(episodes, index)
+        else:
+            env = self.make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
+            params = self.policies(np)
+            try:
+                found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
+            finally:
+                env.close()
         for fault in found.faults:
             what = f"In the evaluation, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
             if self.config.on_nan == "raise":
                 raise EnvironmentFault(what)
             self.messages.append(what)
         return found.returns, found.lengths
+
+    def _evaluate_on_device(self, episodes: int, index: int) -> Episodes:
+        """One environment per episode; they are kept, because there they take seconds to make."""
+        if episodes not in self._evaluators:
+            self._evaluators[episodes] = self.make_env(Purpose.EVAL_RESET, index, episodes)
+        env = self._evaluators[episodes]
+        env.rekey(keys_of([seed for _, seed in self.agents], Purpose.EVAL_RESET, index, episodes))
+        return device.run_episodes(env, self.policy, self.policies(jnp), len(self.agents))
 
     def _rows(
         self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None, ok: np.ndarray
@@ -350,17 +371,22 @@ class Trainer:
         self._forget_running()
         if self.update:  # other episodes than those the run began with
             self.env.close()
-            self.env = self._make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
+            self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
         return self.update == 0
+
+
+def keys_of(seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int) -> list[Key]:
+    """Names of the environments of each agent."""
+    return [(seed, int(purpose), index, e) for seed in seeds for e in range(n_envs)]
 
 
 def make_envs(
     config: RunConfig, source: object, seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int
 ) -> VectorEnv:
     """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
-    keys: list[Key] = [(seed, int(purpose), index, e) for seed in seeds for e in range(n_envs)]
+    keys = keys_of(seeds, purpose, index, n_envs)
     engine = config.engine
-    if purpose == Purpose.EVAL_RESET and engine == "gymnasium-async":
+    if purpose != Purpose.TRAIN_RESET and engine == "gymnasium-async":
         engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
     return make_vec(source, keys, engine=engine, max_episode_steps=config.max_episode_steps, num_threads=config.threads)
 

@@ -212,11 +212,48 @@ def train(path: Path, seeds: int, steps: int, workers: int) -> None:
     print(json.dumps([tally.done, tally.there, tally.elsewhere, tally.failures]))
 
 
+def ray(path: Path, seeds: int, steps: int) -> None:
+    """Trains on a cluster started here, then on one of two nodes, one of which is killed while it trains.
+
+    In a process of its own because Ray leaves threads and open sockets behind.
+    """
+    from ray.cluster_utils import Cluster
+
+    from mcclt.errors import ConfigError
+    from mcclt.experiments.workers import RayCluster
+
+    local, store = Store(path / "local", create=True), Store(path / "cluster", create=True)
+    display = Recorder()
+    with contextlib.closing(RayCluster(local, None, None, 0)) as workers:
+        tally = run_cells(local, [*cells_of(tiny(), 1), (tiny(task="Nope-v0"), 0)], workers, display, 1, mix=False)
+        print(json.dumps([workers.capacity, tally.done, tally.failures]))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    victim = cluster.add_node(num_cpus=1)
+    killed_at: dict[str, int] = {}
+
+    def kill(name: str, step: int) -> None:
+        if len(display.steps) == 2 and not killed_at:
+            killed_at.update({unit: steps[-1] for unit, steps in display.steps.items()})
+            cluster.remove_node(victim, allow_graceful=False)
+
+    display = Recorder(kill)
+    try:
+        RayCluster(store, cluster.address, 4, 0)
+    except ConfigError as error:
+        print(json.dumps(str(error)))
+    with contextlib.closing(RayCluster(store, cluster.address, 1, 0)) as workers:
+        tally = run_cells(store, cells_of(tiny(steps=steps), seeds), workers, display, 1, mix=False)
+    cluster.shutdown()
+    print(json.dumps([workers.capacity, tally.done, tally.failures, display.said, killed_at, display.steps]))
+
+
 if __name__ == "__main__":
     job, where, *numbers = sys.argv[1:]
     if job == "race":
         race(Path(where), int(numbers[0]), int(numbers[1]), float(numbers[2]))
     elif job == "crash":
         crash(Path(where))
+    elif job == "ray":
+        ray(Path(where), *map(int, numbers))
     elif job == "train":
         train(Path(where), *map(int, numbers))

@@ -279,7 +279,7 @@ def test_damage_is_named_and_mended(store: Store, damage: str) -> None:
         assert (path.with_name("seed-0.json.damaged") / "mine").read_text() == "precious"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_no_flipped_bit_goes_unnoticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     setup = tiny()

@@ -35,13 +35,17 @@ class _Engines(Mapping[str, Engine]):
 ENGINES: Mapping[str, Engine] = _Engines(
     {
         "native": "mcclt.envs.mujoco_cpu:NativeEngine",
+        "warp": "mcclt.envs.mujoco_warp:WarpEngine",
         "envpool": "mcclt.envs.envpool:EnvPoolEngine",
         "gymnasium": "mcclt.envs.gymnasium:GymnasiumEngine",
         "gymnasium-async": "mcclt.envs.gymnasium:GymnasiumAsyncEngine",
     }
 )
-"""The engines by name, the one "auto" prefers first. "gymnasium-async" only ever runs by name: "gymnasium"
-runs the same tasks."""
+"""The engines by name, the one "auto" prefers first; but large populations of a native task go to "warp" where there
+is a GPU. "gymnasium-async" only ever runs by name: "gymnasium" runs the same tasks."""
+
+WORTH_A_GPU = 512
+"""Environments from which a GPU steps faster than the cores beside it."""
 
 
 def make_vec(
@@ -76,15 +80,25 @@ def make_vec(
     for name, value in (("max_episode_steps", max_episode_steps), ("num_threads", num_threads)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}.")
-    if engine == "envpool" and importlib.util.find_spec("envpool") is None:
-        raise MissingExtraError("Engine 'envpool'", "envpool")
+    for name, package, extra in (("envpool", "envpool", "envpool"), ("warp", "mujoco_warp", "gpu")):
+        if engine == name and importlib.util.find_spec(package) is None:
+            raise MissingExtraError(f"Engine {name!r}", extra)
 
     able = [name for name in ENGINES if ENGINES[name].supports(task)]
     if engine == "auto":
         engine = able[0] if able else "gymnasium"  # which knows best why it cannot
+        if "warp" in able and len(keys) >= WORTH_A_GPU and _has_gpu():
+            engine = "warp"
     elif able and engine not in able:
         raise ConfigError(f"Engine {engine!r} cannot run {task!r}; use one of: {', '.join(able)}, or 'auto'.")
     return ENGINES[engine].make(task, keys, max_episode_steps, num_threads)
+
+
+def _has_gpu() -> bool:
+    """Whether JAX computes on an NVIDIA GPU."""
+    import jax
+
+    return jax.default_backend() == "gpu"
 
 
 class TaskRow(NamedTuple):

@@ -48,6 +48,10 @@ class Task(ABC):
     """The time limit, in actions."""
     derived: tuple[str, ...] = ()
     """The fields of MjData needed beyond `qpos` and `qvel`."""
+    max_contacts: int = 32
+    """Room for the contacts of one environment on a GPU, where buffers have a fixed size."""
+    max_constraints: int = 160
+    """Room for its constraint rows there: some four per contact, and one per joint at its limit."""
 
     @abstractmethod
     def observe(self, xp: Any, physics: Physics) -> Array:

@@ -155,7 +155,8 @@ def seconds_of(cell: Cell, known: Results | None) -> float:
         rates = [r.cost["seconds"] / s.steps for s in like for r in s.results if r.cost.get("seconds")]
         if rates:
             return steps * sorted(rates)[len(rates) // 2]
-    acting = steps + setup.config.final_episodes * 500 + 10 * 500 * (steps // setup.config.eval_freq)
+    evaluations = steps // setup.config.eval_freq if setup.config.eval_freq else 0
+    acting = steps + setup.config.final_episodes * 500 + 10 * 500 * evaluations
     collect = 1000 * COLLECT.get(bare_task(setup.task), 5.0)
     learn = 1000 * LEARN[setup.agent.critic] * (128 / max(setup.agent.critic_hidden)) ** 1.5
     return acting / collect + steps / learn

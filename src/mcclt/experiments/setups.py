@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mcclt.config import VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, paper_preset
@@ -62,7 +63,7 @@ class Setup:
         """All settings that make it what it is, as plain data."""
         return json.loads(json.dumps(_settings(self.config, self.agent)))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Eight hexadecimal digits of the settings.
 

@@ -53,7 +53,7 @@ class Store:
         try:
             if create and not marker.exists():
                 self._make(marker)
-            text = marker.read_text(encoding="utf-8")
+            text = marker.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
         except OSError as error:

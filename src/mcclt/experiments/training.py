@@ -14,14 +14,14 @@ import jax
 import numpy as np
 
 from mcclt import interrupts, nets, runs
-from mcclt.collect import EpisodeStats, collect
+from mcclt.collect import EpisodeStats
 from mcclt.errors import CheckpointError
 from mcclt.experiments import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.learner import map_agents
 from mcclt.randomness import Purpose, stream
-from mcclt.train import TRAINING, Row, Trainer, make_envs, run
+from mcclt.train import TRAINING, Row, Trainer, run
 
 POINTS = 50
 """Points of a stored learning curve, about; evaluations are kept besides."""
@@ -179,12 +179,12 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
     def draw(seed: jax.Array) -> jax.Array:
         return trainer.policy.noise(stream(seed, Purpose.PROBE), shape)
 
-    env = make_envs(config, trainer.source, seeds.tolist(), Purpose.PROBE, 0, PROBE_EPISODES)
+    env = trainer.make_env(Purpose.PROBE, 0, PROBE_EPISODES)
     with contextlib.closing(env):
         obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
         stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
-        noise = np.asarray(map_agents(draw)(seeds))
-        rollout, _, faults = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, raise_faults=False)
+        rollout, _, faults = trainer.act_in(env, obs, map_agents(draw)(seeds), stats, raise_faults=False)
+    rollout = jax.tree.map(np.asarray, rollout)
 
     probes: list[dict[str, Any]] = []
     for g, (name, learner) in enumerate(trainer.learners.items()):

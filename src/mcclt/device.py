@@ -1,0 +1,226 @@
+"""Collecting and evaluating where the environments live on the device: nothing comes to the host but what is logged.
+
+The loops are those of `collect.py` and `evaluate.py`. The host only launches: it runs ahead of the device, and
+waits once, at the end.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt import interrupts
+from mcclt.collect import EpisodeStats, Fault, FaultError
+from mcclt.envs.api import EnvSpec, Key
+from mcclt.errors import EnvironmentFault
+from mcclt.evaluate import LONGEST, Episodes
+from mcclt.learner import Rollout
+from mcclt.nets import Params, Policy
+
+GLANCE = 50
+"""Steps between looks at whether all episodes of an evaluation have ended."""
+
+
+class DeviceVectorEnv(Protocol):
+    """A vector environment whose arrays are JAX arrays on the device."""
+
+    spec: EnvSpec
+    num_envs: int
+
+    def reset_device(self) -> jax.Array:
+        """Starts a new episode everywhere; returns observations [n, O]."""
+        ...
+
+    def step_device(self, action: jax.Array) -> Any:
+        """Steps all environments under the actions [n, action_size]; a `Step` of JAX arrays."""
+        ...
+
+    def restart_device(self, which: jax.Array) -> jax.Array:
+        """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
+        ...
+
+    def rekey(self, keys: Sequence[Key]) -> None:
+        """Gives the environments other streams of randomness, as if they were made anew; reset them next."""
+        ...
+
+    def check_room(self) -> None:
+        """Raises if the simulation ran out of room, and so went wrong."""
+        ...
+
+
+def lives_on_device(env: object) -> TypeGuard[DeviceVectorEnv]:
+    """Whether these loops are for it."""
+    return hasattr(env, "step_device")
+
+
+class _Bounds(NamedTuple):
+    low: np.ndarray
+    high: np.ndarray
+
+
+@functools.partial(jax.jit, static_argnames="policy", donate_argnames="rollout")
+def _act(policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: Any):
+    """Actions of all agents at step t, put into the rollout; and what is sent to the environments [n, D]."""
+    with jax.default_matmul_precision("highest"):
+        action = jax.vmap(policy.sample)(params, obs, noise[:, t])
+    sent = jnp.clip(action, bounds.low, bounds.high)
+    rollout = Rollout(
+        rollout.obs.at[:, t].set(obs),
+        rollout.action.at[:, t].set(action),
+        rollout.reward,
+        rollout.terminated,
+        rollout.truncated,
+        rollout.next_obs,
+    )
+    return sent.reshape(-1, sent.shape[-1]), rollout
+
+
+@functools.partial(jax.jit, donate_argnames="rollout")
+def _record(rollout: Rollout, step: Any, t: Any) -> tuple[Rollout, jax.Array]:
+    """Puts the outcome of step t into the rollout; and the observations [A, E, O] to act on next."""
+    agents, _, n_envs = rollout.reward.shape
+
+    def put(buffer: jax.Array, value: jax.Array) -> jax.Array:
+        return buffer.at[:, t].set(value.reshape(agents, n_envs, *value.shape[1:]).astype(buffer.dtype))
+
+    rollout = Rollout(
+        rollout.obs,
+        rollout.action,
+        put(rollout.reward, step.reward),
+        put(rollout.terminated, step.terminated),
+        put(rollout.truncated, step.truncated),
+        put(rollout.next_obs, step.next_obs),
+    )
+    return rollout, step.obs.reshape(agents, n_envs, -1)
+
+
+@jax.jit
+def _finite(rollout: Rollout) -> jax.Array:
+    """[A, T, E] whether reward and successor are numbers."""
+    return jnp.isfinite(rollout.reward) & jnp.isfinite(rollout.next_obs).all(axis=-1)
+
+
+def collect(
+    env: DeviceVectorEnv,
+    policy: Policy,
+    params: Params,
+    obs: Any,
+    noise: Any,
+    stats: EpisodeStats,
+    raise_faults: bool,
+) -> tuple[Rollout, Any, list[Fault]]:
+    """`mcclt.collect.collect` on the device: the same arguments and results, as JAX arrays.
+
+    Faults are looked for at the end: an environment that stops being a number spoils nobody else's.
+    """
+    spec = env.spec
+    agents, horizon, n_envs, size = noise.shape
+    shape = (agents, horizon, n_envs)
+    assert spec.action_low is not None and spec.action_high is not None
+    bounds = _Bounds(spec.action_low, spec.action_high)
+    rollout = Rollout(
+        jnp.empty((*shape, spec.obs_size), jnp.float32),
+        jnp.empty((*shape, size), jnp.float32),
+        jnp.empty(shape, jnp.float32),
+        jnp.empty(shape, bool),
+        jnp.empty(shape, bool),
+        jnp.empty((*shape, spec.obs_size), jnp.float32),
+    )
+    obs = jnp.asarray(obs)
+    for t in range(horizon):
+        interrupts.check()
+        sent, rollout = _act(policy, params, bounds, rollout, noise, obs, t)
+        rollout, obs = _record(rollout, env.step_device(sent), t)
+    env.check_room()
+
+    reward = np.asarray(rollout.reward)
+    done = np.asarray(rollout.terminated | rollout.truncated)
+    for t in range(horizon):
+        stats.add(reward[:, t], done[:, t])
+    faults = _faults(np.asarray(_finite(rollout)))
+    if faults and raise_faults:
+        raise FaultError(faults[0])
+    if faults:
+        which = np.zeros((agents, n_envs), bool)
+        for fault in faults:
+            stats.forget_running(fault.agent)
+            which[fault.agent] = True
+        obs = env.restart_device(jnp.asarray(which.reshape(-1))).reshape(agents, n_envs, -1)
+        bad = jnp.asarray(which.any(axis=1))[:, None, None]
+        rollout = Rollout(
+            jnp.where(bad[..., None], 0, rollout.obs),
+            rollout.action,
+            jnp.where(bad, 0, rollout.reward),
+            rollout.terminated,
+            rollout.truncated,
+            jnp.where(bad[..., None], 0, rollout.next_obs),
+        )
+    return rollout, obs, faults
+
+
+def _faults(finite: np.ndarray) -> list[Fault]:
+    """The first fault of each agent, from [A, T, E]."""
+    faults = []
+    for agent in np.flatnonzero(~finite.all(axis=(1, 2))).tolist():
+        t, e = np.argwhere(~finite[agent])[0]
+        faults.append(Fault(agent, int(e), int(t), "returned a reward or observation that is not a finite number"))
+    return faults
+
+
+class _Tally(NamedTuple):
+    """Of one episode per environment."""
+
+    returns: jax.Array
+    lengths: jax.Array
+    running: jax.Array
+
+
+@functools.partial(jax.jit, static_argnames="policy")
+def _mode(policy: Policy, params: Params, bounds: _Bounds, obs: jax.Array) -> jax.Array:
+    with jax.default_matmul_precision("highest"):
+        action = jax.vmap(policy.mode)(params, obs)
+    return jnp.clip(action, bounds.low, bounds.high).reshape(-1, action.shape[-1])
+
+
+@jax.jit
+def _count(tally: _Tally, step: Any) -> _Tally:
+    reward = jnp.where(jnp.isfinite(step.next_obs).all(axis=-1), step.reward, jnp.nan)
+    return _Tally(
+        tally.returns + jnp.where(tally.running, reward, 0),
+        tally.lengths + tally.running,
+        tally.running & ~(step.terminated | step.truncated) & jnp.isfinite(reward),
+    )
+
+
+def run_episodes(env: DeviceVectorEnv, policy: Policy, params: Params, agents: int) -> Episodes:
+    """One deterministic episode of every environment: n / agents of each agent.
+
+    Args:
+        env: A·E environments, agent by agent.
+        policy: the family all agents share.
+        params: their parameters, stacked [A, ...].
+        agents: A.
+    """
+    spec = env.spec
+    assert spec.action_low is not None and spec.action_high is not None
+    bounds = _Bounds(spec.action_low, spec.action_high)
+    n = env.num_envs
+    tally = _Tally(jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.ones(n, bool))
+    obs = env.reset_device()
+    for t in range(1, LONGEST + 1):
+        interrupts.check()
+        step = env.step_device(_mode(policy, params, bounds, obs.reshape(agents, n // agents, -1)))
+        tally, obs = _count(tally, step), step.obs
+        if t % GLANCE == 0 and not np.asarray(tally.running).any():
+            break
+    else:
+        raise EnvironmentFault(
+            f"An episode of {spec.task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
+        )
+    env.check_room()
+    returns = np.asarray(tally.returns, float).reshape(agents, -1)
+    lengths = np.asarray(tally.lengths, int).reshape(agents, -1)
+    return Episodes(returns, lengths, _faults(np.isfinite(returns)[:, None]))
