@@ -37,6 +37,9 @@ RUN: dict[str, Any] = {
     "eval_episodes": 2,
 }
 
+STEPS = 1280
+"""Twenty updates of 64, each with its checkpoint: long enough to be killed in."""
+
 
 def tiny(variant: str = VARIANT, task: str = PENDULUM, **run: Any) -> Setup:
     """A setup that trains in no time once it is compiled."""
@@ -212,8 +215,19 @@ def train(path: Path, seeds: int, steps: int, workers: int) -> None:
     print(json.dumps([tally.done, tally.there, tally.elsewhere, tally.failures]))
 
 
-def ray(path: Path, seeds: int, steps: int) -> None:
-    """Trains on a cluster started here, then on one of two nodes, one of which is killed while it trains.
+def ray_here(path: Path) -> None:
+    """Trains on a Ray cluster of this machine, started for it; a second unit fails."""
+    from mcclt.experiments.workers import RayCluster
+
+    store = Store(path, create=True)
+    with contextlib.closing(RayCluster(store, None, None, 0)) as workers:
+        cells = [*cells_of(tiny(), 1), (tiny(task="Nope-v0"), 0)]
+        tally = run_cells(store, cells, workers, Recorder(), population=1, mix=False)
+    _say(path, {"capacity": workers.capacity, "done": tally.done, "failures": tally.failures})
+
+
+def ray_nodes(path: Path, seeds: int, steps: int) -> None:
+    """Trains on a Ray cluster of two nodes with a core each, one of which is killed while both train.
 
     In a process of its own because Ray leaves threads and open sockets behind.
     """
@@ -222,29 +236,32 @@ def ray(path: Path, seeds: int, steps: int) -> None:
     from mcclt.errors import ConfigError
     from mcclt.experiments.workers import RayCluster
 
-    local, store = Store(path / "local", create=True), Store(path / "cluster", create=True)
-    display = Recorder()
-    with contextlib.closing(RayCluster(local, None, None, 0)) as workers:
-        tally = run_cells(local, [*cells_of(tiny(), 1), (tiny(task="Nope-v0"), 0)], workers, display, 1, mix=False)
-        print(json.dumps([workers.capacity, tally.done, tally.failures]))
+    store = Store(path, create=True)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     victim = cluster.add_node(num_cpus=1)
     killed_at: dict[str, int] = {}
 
     def kill(name: str, step: int) -> None:
         if len(display.steps) == 2 and not killed_at:
-            killed_at.update({unit: steps[-1] for unit, steps in display.steps.items()})
+            killed_at.update({unit: seen[-1] for unit, seen in display.steps.items()})
             cluster.remove_node(victim, allow_graceful=False)
 
     display = Recorder(kill)
+    refusal = ""
     try:
         RayCluster(store, cluster.address, 4, 0)
     except ConfigError as error:
-        print(json.dumps(str(error)))
+        refusal = str(error)
     with contextlib.closing(RayCluster(store, cluster.address, 1, 0)) as workers:
-        tally = run_cells(store, cells_of(tiny(steps=steps), seeds), workers, display, 1, mix=False)
+        tally = run_cells(store, cells_of(tiny(steps=steps), seeds), workers, display, population=1, mix=False)
     cluster.shutdown()
-    print(json.dumps([workers.capacity, tally.done, tally.failures, display.said, killed_at, display.steps]))
+    found = {"capacity": workers.capacity, "done": tally.done, "failures": tally.failures, "refusal": refusal}
+    _say(path, found | {"said": display.said, "killed_at": killed_at, "steps": display.steps})
+
+
+def _say(path: Path, data: dict[str, Any]) -> None:
+    """To a file: Ray prints, too."""
+    (path / "said.json").write_text(json.dumps(data), encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -253,7 +270,9 @@ if __name__ == "__main__":
         race(Path(where), int(numbers[0]), int(numbers[1]), float(numbers[2]))
     elif job == "crash":
         crash(Path(where))
-    elif job == "ray":
-        ray(Path(where), *map(int, numbers))
+    elif job == "ray-here":
+        ray_here(Path(where))
+    elif job == "ray-nodes":
+        ray_nodes(Path(where), *map(int, numbers))
     elif job == "train":
         train(Path(where), *map(int, numbers))

@@ -132,6 +132,8 @@ def test_learning_curve_falls_back_to_collected_episodes():
 def test_paper_means():
     assert figures.paper_mean(make_series("plain", [{}])) == 2973  # table 1: Hopper, PPO
     assert figures.paper_mean(make_series("mcclt@n_quantiles=4", [{}])) is None
+    short = dataclasses.replace(make_series("plain", [{}]), settings={"steps": 100_000})
+    assert figures.paper_mean(short) is None  # the paper's is after 1M
 
 
 def test_calibration_numbers():

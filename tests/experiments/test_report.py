@@ -246,11 +246,18 @@ def test_long_curves_are_thinned_and_keep_their_ends():
 
 def test_unknown_values_stay_unknown():
     setup = make_setup("Hopper", "ppo", "mcclt", "authors")
-    results = [make_result(setup, seed, 100.0, points=4) for seed in range(3)]
-    for r, known in zip(results, ([1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 0]), strict=True):
+    results = [make_result(setup, seed, 100.0, points=6) for seed in range(3)]
+    for r, known in zip(results, ([1, 1, 0, 1, 1, 0], [1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]), strict=True):
         r.curve["eval/mean_reward"][np.array(known) == 0] = np.nan
     curve = report.curves(gather(results, {setup.key: setup.settings}))["series"][0]["curves"]["eval/mean_reward"]
-    assert len(curve["mean"]) == 3 and [row[1] is None for row in curve["seeds"]] == [False, True, False]
+    assert len(curve["mean"]) == 5 and [row[1] is None for row in curve["seeds"]] == [False, True, False]
+
+
+def test_few_evaluations_are_no_curve_to_open_with():
+    setup = make_setup("Hopper", "ppo", "mcclt", "authors")
+    data = report.curves(gather([make_result(setup, 0, 100.0, points=4)], {setup.key: setup.settings}))
+    assert data["quantities"][0]["key"] == "rollout/ep_rew_mean"
+    assert data["quantities"][-1]["key"] == "eval/mean_reward"
 
 
 def test_rounding():

@@ -1,5 +1,6 @@
 """Running plans: what is skipped, continued, retried, reported; and real drivers that are killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Pretend, Recorder, cells_of, contents, pretend, tiny, trained
+from drivers import STEPS, Pretend, Recorder, cells_of, contents, pretend, tiny, trained
 from synthetic import make_result
 
-import probes  # noqa: F401  (keeps compiled programs for subprocesses too)
 from mcclt.errors import MccltError
 from mcclt.experiments import runner
 from mcclt.experiments.runner import Tally, run_cells
@@ -34,9 +34,7 @@ def store(tmp_path: Path) -> Store:
 class Scripted(Pretend):
     """Workers that do what is written for a unit's first seed: a list, an entry per try."""
 
-    def __init__(
-        self, store: Store, script: dict[int, list[Any]], capacity: int = 1
-    ) -> None:
+    def __init__(self, store: Store, script: dict[int, list[Any]], capacity: int = 1) -> None:
         super().__init__(store, capacity=capacity)
         self.script, self.tries = script, dict.fromkeys(script, 0)
 
@@ -244,24 +242,6 @@ def test_changed_defaults_stop_a_plan_before_it_begins(store: Store) -> None:
 
 # --- real drivers, killed --------------------------------------------------------------------------------------
 
-STEPS = 1280
-"""Twenty updates, each with its checkpoint."""
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """Three seeds, trained one by one in this process."""
-    store = Store(tmp_path_factory.mktemp("undisturbed"), create=True)
-    display = Recorder()
-    tally = run_cells(store, cells_of(tiny(steps=STEPS), 3), InProcess(display.progress), display, 1, False)
-    assert (tally.done, tally.failures) == (3, [])
-    assert all(steps == list(range(64, STEPS + 1, 64)) for steps in display.steps.values())
-    for series in store.load().series:
-        for result in series.results:
-            assert result.provenance["engine"] == "native" and result.provenance["finished"] >= "2020"
-            assert result.cost["seconds"] > 0 and len(result.returns) == 2
-    return contents(store)
-
 
 def start(path: Path, workers: int) -> subprocess.Popen:
     args = [sys.executable, str(DRIVERS), "train", str(path), "3", str(STEPS), str(workers)]
@@ -321,13 +301,20 @@ def test_a_killed_driver_with_workers(tmp_path: Path, undisturbed: dict) -> None
     family = descendants(driver.pid)
     assert len(family) >= 3  # two workers and the manager
     driver.kill()
-    driver.communicate()
-    assert gone(family, 10), "no orphans, which would hold memory and locks"
+    driver.wait()
+    try:
+        assert gone(family, 10), "no orphans, which would hold memory and locks"
+    finally:
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        driver.communicate()
     display = finish(tmp_path / "store", undisturbed)
     continued = [steps[0] for name, steps in display.steps.items() if name in seen]
     assert continued and min(continued) > 64, f"from its checkpoint, not from the beginning: {display.steps}"
 
 
+@pytest.mark.slow
 def test_an_interrupted_driver_with_workers(tmp_path: Path, undisturbed: dict) -> None:
     """SIGINT to the driver alone: its workers save their state after their update, and all end soon."""
     driver = start(tmp_path / "store", workers=2)

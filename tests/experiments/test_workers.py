@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from drivers import Recorder, cells_of, content, contents, tiny
+from drivers import STEPS, Recorder, cells_of, content, contents, tiny
 
-import probes  # noqa: F401  (keeps compiled programs for subprocesses too)
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments import training
 from mcclt.experiments.runner import run_cells
@@ -20,18 +19,8 @@ from mcclt.experiments.store import Store
 from mcclt.experiments.units import Unit
 from mcclt.experiments.workers import InProcess, Processes, RayCluster
 
-STEPS = 1280
 DRIVERS = Path(__file__).with_name("drivers.py")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: mcclt[ray]")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """Three seeds, trained one by one in this process."""
-    store = Store(tmp_path_factory.mktemp("undisturbed"), create=True)
-    display = Recorder()
-    assert run_cells(store, cells_of(tiny(steps=STEPS), 3), InProcess(display.progress), display, 1, False).done == 3
-    return contents(store)
 
 
 def test_in_process_passes_on_what_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +32,8 @@ def test_in_process_passes_on_what_goes_wrong(tmp_path: Path, monkeypatch: pytes
     assert isinstance(future.exception(), MemoryError)
 
 
-def test_processes_that_die(tmp_path: Path, undisturbed: dict) -> None:
-    """Two processes, four units: killed once; killing its process each time; of no known task; and a good one."""
+def test_a_process_that_is_killed(tmp_path: Path, undisturbed: dict) -> None:
+    """kill -9 of one of two: its unit goes on from its checkpoint, its neighbour's does not notice."""
     store = Store(tmp_path / "store", create=True)
     setup = tiny(steps=STEPS)
     victim, fine = (Unit((setup,), (seed,)) for seed in (0, 1))
@@ -57,27 +46,34 @@ def test_processes_that_die(tmp_path: Path, undisturbed: dict) -> None:
             os.kill(pid, signal.SIGKILL)
 
     display = Recorder(kill)
-    cells = [*cells_of(setup, 2), (tiny(task="trouble:Killer-v0"), 0), (tiny(task="Nope-v0"), 0)]
+    with contextlib.closing(Processes(2, pin=True)) as workers:
+        tally = run_cells(store, cells_of(setup, 2), workers, display, population=1, mix=False)
+    assert killed, "it was training when it was killed"
+    assert (tally.done, tally.failures) == (2, [])
+    assert display.said == [f"A process died; {victim.name} goes on from its last checkpoint."]
+    assert display.steps[fine.name] == list(range(64, STEPS + 1, 64))
+    steps = display.steps[victim.name]
+    assert steps[-1] == STEPS and steps.count(64) == 1, f"not from the beginning: {steps}"
+    assert contents(store) == {key: value for key, value in undisturbed.items() if key[3] < 2}
+
+
+@pytest.mark.slow
+def test_a_unit_that_kills_its_process_each_time(tmp_path: Path, undisturbed: dict) -> None:
+    """It is given up after three; its neighbours, and one of no known task, have nothing to do with it."""
+    store = Store(tmp_path / "store", create=True)
+    setup = tiny(steps=STEPS)
+    display = Recorder()
+    cells = [(tiny(task="trouble:Killer-v0"), 0), *cells_of(setup, 2), (tiny(task="Nope-v0"), 0)]
     with contextlib.closing(Processes(2, pin=True)) as workers:
         tally = run_cells(store, cells, workers, display, population=1, mix=False)
-    assert killed, "it was training when it was killed"
     assert tally.done == 2
-    dead, unknown = sorted(tally.failures)
-    assert dead.startswith("Nope-v0__") and "Unknown task 'Nope-v0'." in dead
-    assert unknown.startswith("trouble_Killer-v0__") and "its process died 3 times" in unknown
-    deaths = [said.split()[3] for said in display.said]
-    assert sorted(d.split("__")[0] for d in deaths) == [
-        "InvertedDoublePendulum-v5",
-        "trouble_Killer-v0",
-        "trouble_Killer-v0",
-    ]
-    assert victim.name in deaths and fine.name not in deaths, "a neighbour's death is not one's own"
-    assert display.steps[fine.name] == list(range(64, STEPS + 1, 64)), "nor does it start again"
-    steps = display.steps[victim.name]
-    again = next(i for i in range(1, len(steps)) if steps[i] <= steps[i - 1] or i == len(steps) - 1)
-    assert steps[-1] == STEPS and 64 not in steps[again:], f"from its checkpoint: {steps}"
-    own = {key: value for key, value in undisturbed.items() if key[3] < 2}
-    assert contents(store) == own
+    unknown, dead = sorted(tally.failures)
+    assert unknown.startswith("Nope-v0__") and unknown.endswith(" Did you mean 'Hopper-v5'?")
+    assert dead.startswith("trouble_Killer-v0__") and "its process died 3 times" in dead
+    assert [said.split()[3].split("__")[0] for said in display.said] == ["trouble_Killer-v0"] * 2
+    for unit in (Unit((setup,), (seed,)) for seed in (0, 1)):
+        assert display.steps[unit.name] == list(range(64, STEPS + 1, 64))
+    assert contents(store) == {key: value for key, value in undisturbed.items() if key[3] < 2}
 
 
 def test_processes_share_the_cores() -> None:
@@ -99,35 +95,40 @@ def test_processes_without_pinning() -> None:
 # --- Ray -------------------------------------------------------------------------------------------------------
 
 
+def ray(job: str, path: Path, *numbers: int) -> dict:
+    """A job of `drivers`."""
+    args = [sys.executable, str(DRIVERS), job, str(path), *map(str, numbers)]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads((path / "said.json").read_text())
+
+
 @needs_ray
 def test_a_node_that_dies(tmp_path: Path, undisturbed: dict) -> None:
-    """A local cluster first; then two nodes, one killed while it trains: everything is computed, nothing twice."""
-    done = subprocess.run(
-        [sys.executable, str(DRIVERS), "ray", str(tmp_path), "3", str(STEPS)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    local, refusal, killed = [json.loads(line) for line in done.stdout.splitlines() if line[0] in '["']
-
-    capacity, computed, failures = local
-    assert capacity >= 1 and computed == 1
-    assert len(failures) == 1 and "Unknown task 'Nope-v0'." in failures[0] and "\n" not in failures[0]
-
-    assert refusal == "Each unit needs 4 cores and 0 GPUs, more than this Ray cluster has."
-
-    capacity, computed, failures, said, at, steps = killed
-    assert (capacity, computed, failures) == (2, 3, [])
-    assert len(at) == 2 and min(at.values()) < STEPS, "a node was killed while both were training"
-    assert said and all("goes on from its last checkpoint" in s for s in said)
-    (victim,) = {s.split()[3] for s in said}
-    others = [name for name in steps if name != victim]
-    assert all(s == sorted(set(s)) for name, s in steps.items() if name in others), "the others trained once"
-    store = Store(tmp_path / "cluster")
-    assert contents(store) == undisturbed, "as if nothing had happened"
+    """Two nodes, one killed while it trains: everything is computed, and nothing twice."""
+    got = ray("ray-nodes", tmp_path, 2, STEPS)
+    assert got["refusal"] == "Each unit needs 4 cores and 0 GPUs, more than this Ray cluster has."
+    assert (got["capacity"], got["done"], got["failures"]) == (2, 2, [])
+    assert len(got["killed_at"]) == 2 and min(got["killed_at"].values()) < STEPS, "both were training"
+    assert got["said"] and all("goes on from its last checkpoint" in s for s in got["said"])
+    (victim,) = {s.split()[3] for s in got["said"]}
+    for name, steps in got["steps"].items():
+        if name != victim:
+            assert steps == sorted(set(steps)), "the others trained once"
+    store = Store(tmp_path)
+    own = {key: value for key, value in undisturbed.items() if key[3] < 2}
+    assert contents(store) == own, "as if nothing had happened"
     left = [p.name for p in (store.path / "work").iterdir() if p.name not in ("locks", ".gitignore", "store.lock")]
     assert left == []
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cluster_started_here(tmp_path: Path, undisturbed: dict) -> None:
+    got = ray("ray-here", tmp_path)
+    assert got["capacity"] >= 1 and got["done"] == 1 and len(contents(Store(tmp_path))) == 1
+    (failure,) = got["failures"]
+    assert failure.startswith("Nope-v0__") and "Unknown task 'Nope-v0'." in failure and "\n" not in failure
 
 
 @needs_ray

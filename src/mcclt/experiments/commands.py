@@ -45,6 +45,8 @@ class Machinery:
     """ray: cores each unit of work needs; unset: 2."""
     gpus: float = 0
     """ray: GPUs each unit of work needs; may be a fraction."""
+    task_engine: str = "auto"
+    """What steps the tasks, as --engine of `mcclt train`: auto, native, warp (GPU), envpool, gymnasium."""
     population: int | None = None
     """Agents that train together in one process; unset: 8 seeds of a variant on a CPU, 360 agents on a GPU."""
     quiet: bool = False
@@ -124,7 +126,11 @@ class Report:
 
 def compare(command: Compare) -> None:
     """`mcclt compare`."""
-    run = {"steps": command.steps, "final_episodes": command.episodes}
+    run = {
+        "steps": command.steps,
+        "final_episodes": command.episodes,
+        "engine": command.machinery.task_engine,
+    }
     names = itertools.product(command.tasks, command.algo, command.variants)
     setups = [make_setup(task, algo, variant, command.config, **run) for task, algo, variant in names]
     cells = [(setup, seed) for setup in setups for seed in command.seeds]
@@ -198,6 +204,7 @@ def reproduce(command: Reproduce) -> None:
             seeds_fixed=bool(command.seeds),
             steps=command.steps or scale.steps,
             final_episodes=scale.episodes,
+            engine=command.machinery.task_engine,
         )
 
     nothing = not cells_at(plan.SCALES["paper"])

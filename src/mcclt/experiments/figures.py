@@ -217,10 +217,14 @@ def error_parts(bars: np.ndarray) -> ErrorParts:
     return ErrorParts(bars, z, mean, sigmas, sigma, mean + sigma * z)
 
 
+FEW_POINTS = 5
+"""Evaluations that make a curve."""
+
+
 def learning_curve(series: Series) -> tuple[np.ndarray, np.ndarray]:
-    """Steps [T] and returns [seeds, T]: of evaluations, or where there were none, of the episodes collected."""
+    """Steps [T] and returns [seeds, T]: of evaluations, or where those are too few, of the episodes collected."""
     steps, rows = series.curve("eval/mean_reward")
-    return (steps, rows) if len(steps) else series.curve("rollout/ep_rew_mean")
+    return (steps, rows) if len(steps) >= FEW_POINTS else series.curve("rollout/ep_rew_mean")
 
 
 @functools.cache
@@ -229,9 +233,9 @@ def _paper() -> dict[str, Any]:
 
 
 def paper_mean(series: Series) -> float | None:
-    """The paper's final mean return for this cell of its tables."""
+    """The paper's final mean return for this cell of its tables, if it was trained for as many steps."""
     cell = _paper()["returns"].get(bare_task(series.task), {}).get(series.algo, {}).get(series.variant)
-    return None if cell is None else float(cell["mean"])
+    return None if cell is None or series.steps != _paper()["steps"] else float(cell["mean"])
 
 
 def calibrations(series: Series) -> list[dict[str, Any]]:

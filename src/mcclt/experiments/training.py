@@ -13,7 +13,7 @@ import filelock
 import jax
 import numpy as np
 
-from mcclt import interrupts, nets, runs
+from mcclt import __version__, interrupts, nets, runs
 from mcclt.collect import EpisodeStats
 from mcclt.errors import CheckpointError
 from mcclt.experiments import calibration
@@ -127,7 +127,7 @@ def _open(trainer: Trainer, folder: Path) -> runs.Run:
 def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
     known = runs.versions()
     return {
-        "version": known["packages"].get("mcclt"),
+        "version": __version__,
         "git": known["git"],
         "engine": trainer.spec.engine,
         "device": ", ".join(known["devices"]),

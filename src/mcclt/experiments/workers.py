@@ -189,6 +189,7 @@ class RayCluster:
             import ray
             import ray.exceptions
             import ray.util.queue
+            import ray.util.scheduling_strategies
         except ImportError:
             raise MissingExtraError("The ray engine", "ray") from None
         _check_address(address)
@@ -211,7 +212,10 @@ class RayCluster:
             raise ConfigError(f"Each unit needs {cpus:g} cores and {gpus:g} GPUs, more than this Ray cluster has.")
         per_gpu = total.get("GPU", 0) / gpus if gpus else float("inf")
         self.capacity = max(1, int(min(total.get("CPU", 1.0) / cpus, per_gpu)))
-        self._queue = ray.util.queue.Queue(actor_options={"num_cpus": 0})
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )  # so that progress is seen whichever other node dies
+        self._queue = ray.util.queue.Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         self._store = store
         self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_train_in_cluster)
 

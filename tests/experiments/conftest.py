@@ -1,0 +1,24 @@
+"""What several tests of experiments need."""
+
+from typing import Any
+
+import pytest
+from drivers import STEPS, Recorder, cells_of, contents, tiny
+
+import probes  # noqa: F401  (keeps compiled programs, for subprocesses too)
+from mcclt.experiments.runner import run_cells
+from mcclt.experiments.store import Store
+from mcclt.experiments.workers import InProcess
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """Three seeds of `tiny(steps=STEPS)`, trained one by one in this process: what must come out of any other way."""
+    store = Store(tmp_path_factory.mktemp("undisturbed"), create=True)
+    display = Recorder()
+    tally = run_cells(store, cells_of(tiny(steps=STEPS), 3), InProcess(display.progress), display, 1, False)
+    assert (tally.done, tally.failures) == (3, [])
+    assert all(steps == list(range(64, STEPS + 1, 64)) for steps in display.steps.values())
+    for result in store.load().series[0].results:
+        assert result.provenance["engine"] == "native" and result.cost["seconds"] > 0 and len(result.returns) == 2
+    return contents(store)
