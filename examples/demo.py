@@ -1,9 +1,11 @@
 """The demo: plain PPO and MC-CLT PPO on InvertedDoublePendulum-v5, several seeds each, side by side.
 
-Prints the returns, and what the two critics believe about one state, as text and as a picture.
-Settings are smaller than the paper's so that it ends within about three minutes on two cores.
+Prints the returns, and what MC-CLT believes about one state, as text and as a picture; and writes a report of the
+comparison, as `mcclt compare` does. Settings are smaller than the paper's so that it ends within about three
+minutes on two cores.
 """
 
+import dataclasses
 import shutil
 import time
 from pathlib import Path
@@ -16,48 +18,51 @@ from rich.table import Table
 import mcclt
 from mcclt.cli import show_returns
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
-from mcclt.progress import Display
-from mcclt.runs import Run
-from mcclt.train import Trainer, run
+from mcclt.experiments import report
+from mcclt.experiments.display import PlanDisplay
+from mcclt.experiments.setups import Setup
+from mcclt.experiments.store import Store
+from mcclt.experiments.training import train_unit
+from mcclt.experiments.units import Unit
 
 TASK = "InvertedDoublePendulum-v5"
 OUT = Path("demo")
-SMALL = {"critic_hidden": (64, 64), "critic_iterations": 40}
+SEEDS = (0, 1, 2, 3)
+
+
+def setup(variant: str) -> Setup:
+    agent = AgentConfig(**VARIANTS[variant], critic_hidden=(64, 64), critic_iterations=40)
+    run = RunConfig(TASK, steps=80_000, steps_per_update=2_000, eval_freq=20_000, eval_episodes=5, final_episodes=20)
+    return Setup(variant, dataclasses.replace(run, groups={f"ppo-{variant}": agent}))
 
 
 def main() -> None:
     console = Console(highlight=False)
     started = time.perf_counter()
-    shutil.rmtree(OUT / "run", ignore_errors=True)
-    config = RunConfig(
-        task=TASK,
-        seeds=(0, 1, 2, 3),
-        steps=120_000,
-        steps_per_update=2_000,
-        groups={name: AgentConfig(**VARIANTS[name], **SMALL) for name in ("plain", "mcclt")},
-        eval_freq=40_000,
-        checkpoint_freq=60_000,
-    )
-    console.print(
-        f"Training plain PPO and MC-CLT PPO on {TASK}: {len(config.seeds)} seeds each, all in one population."
-    )
-    trainer = Trainer(config)
-    directory = Run.create(OUT / "run", config)
-    with Display(console, config.steps, 0) as display:
-        run(trainer, [directory, display], lambda: directory.save(trainer))
-    returns, _ = trainer.evaluate(20, 0)
-    directory.close()
-    trainer.close()
-    show_returns(console, trainer.agents, returns)
+    shutil.rmtree(OUT, ignore_errors=True)
+    unit = Unit((setup("plain"), setup("mcclt")), SEEDS)
+    console.print(f"Training plain PPO and MC-CLT PPO on {TASK}: {len(SEEDS)} seeds each, all in one population.")
+    store = Store(OUT / "store", create=True)
+    with PlanDisplay(console, quiet=False) as display:
+        display.begin(len(unit.cells), len(unit.cells) * unit.config.steps)
+        display.unit_began(unit)
+        outcome = train_unit(unit, OUT / "run", lambda step, text: display.progress(unit.name, step, text))
+        for own, result in outcome.results:
+            store.write(own, result)
+        display.unit_ended(unit, len(outcome.results))
+    returns = np.array([result.returns for _, result in outcome.results])
+    show_returns(console, [(own.variant, result.seed) for own, result in outcome.results], returns)
     console.print("(Few steps and seeds: a first look, not a result. docs/results.md has those.)\n")
 
-    best = config.seeds[int(np.argmax(returns[len(config.seeds) :].mean(axis=1)))]
-    model = mcclt.load(OUT / "run", group="mcclt")
+    best = SEEDS[int(np.argmax(returns[len(SEEDS) :].mean(axis=1)))]
+    model = mcclt.load(OUT / "run", group="ppo-mcclt")
     state, true_return = play(model, best)
     distribution = model.value_distribution(state, seed=best)
     describe(console, distribution, true_return)
     picture = draw(distribution, true_return, OUT / "value_distribution.png")
-    console.print(f"Picture: {picture}   Run directory: {directory.path}   {time.perf_counter() - started:.0f} s")
+    page = report.write(store.load(), OUT / "report")
+    console.print(f"Picture: {picture}   Run directory: {OUT / 'run'}")
+    console.print(f"Report: {page}   (open it in a browser)   {time.perf_counter() - started:.0f} s")
 
 
 def play(model: mcclt.PPO, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +70,7 @@ def play(model: mcclt.PPO, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
     All episodes start from the same state and differ by the policy's noise alone.
     """
-    count, gamma = 100, model.config.groups["mcclt"].gamma
+    count, gamma = 100, model.config.groups["ppo-mcclt"].gamma
     envs = gym.make_vec(TASK, num_envs=count, vectorization_mode="sync")
     first, _ = envs.reset(seed=[12] * count)
     obs, total, running, discount = first, np.zeros(count), np.ones(count, bool), 1.0

@@ -51,16 +51,23 @@ def crps_normal(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.nd
 def measure(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, Any]:
     """How the normals N(mean, std²) [B] describe the returns [B]; nothing if there is no spread to judge.
 
+    States whose bars have crossed so far that no normal fits (std ≤ 0) are left out and counted: `without_normal`
+    is their share.
+
     `coverage`: share of returns within the central 50/80/95 % intervals. `crps`, and `crps_point` = mean |G − μ|,
     that of a prediction without spread: a ratio below 1 means that the spread is worth having. `pit`: shares of
     Φ(z) in 20 bins, flat if right, ∪ if too narrow, ∩ if too wide.
     """
-    if not len(returns) or not (std > 0).all():
+    proper = std > 0
+    if not proper.any():
         return {}
+    without = float(np.mean(~proper))
+    returns, mean, std = returns[proper], mean[proper], std[proper]
     z = (returns - mean) / std
     counts, _ = np.histogram(norm.cdf(z), bins=BINS, range=(0, 1))
     return {
         "states": len(returns),
+        "without_normal": without,
         "coverage": {str(p): float(np.mean(np.abs(z) <= norm.ppf((1 + p) / 2))) for p in LEVELS},
         "crps": float(np.mean(crps_normal(returns, mean, std))),
         "crps_point": float(np.mean(np.abs(returns - mean))),
