@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from mcclt.config import VARIANTS
+from mcclt.experiments.paper import paper_entry
 
-HERE = Path(__file__).parent
 NAMES = {"plain": "plain", "mcclt": "MC-CLT", "ensemble": "ensemble", "qr": "QR", "mcclt-nw": "MC-CLT w/o w"}
 
 
@@ -45,7 +45,6 @@ def final_returns(runs: list[Path]) -> dict[tuple[str, str, str], dict[int, floa
 
 def table(found: dict[tuple[str, str, str], dict[int, float]]) -> str:
     """Markdown: ours, the paper's, and every seed."""
-    paper = json.loads((HERE / "paper_results.json").read_text())["returns"]
     lines = [
         "| task | algorithm | variant | seeds | ours, mean ± SE over seeds | paper | each seed |",
         "|---|---|---|---|---|---|---|",
@@ -54,7 +53,7 @@ def table(found: dict[tuple[str, str, str], dict[int, float]]) -> str:
         x = np.array(list(cell.values()))
         digits = 0 if abs(x.mean()) >= 1000 else 1
         error = x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else float("nan")
-        theirs = paper.get(task.rsplit("-v", 1)[0], {}).get(algo, {}).get(variant)
+        theirs = paper_entry(task, algo, variant)
         quoted = f"{theirs['mean']:.0f} ± {theirs['se']:g}" if theirs else "–"
         seeds = ", ".join(f"{v:.0f}" for _, v in sorted(cell.items()))
         lines.append(

@@ -6,9 +6,6 @@ test. Where one claim makes many tests (one per setting), their p-values are Hol
 """
 
 import dataclasses
-import functools
-import importlib.resources
-import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
@@ -19,6 +16,7 @@ import numpy as np
 
 from mcclt.experiments import plan, stats
 from mcclt.experiments.filling import fill
+from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.experiments.setups import PAPER_TASKS, bare_task
 
@@ -65,18 +63,6 @@ def verdicts(results: Results, seed: int = 0) -> list[Verdict]:
         _ensemble_falls(results),
         _close_to_normal(results),
     ]
-
-
-@functools.cache
-def paper_results() -> dict[str, Any]:
-    """The paper's tables 1 to 3 as data."""
-    text = (importlib.resources.files("mcclt.experiments") / "data" / "paper_results.json").read_text(encoding="utf-8")
-    return json.loads(text)
-
-
-def paper_entry(task: str, algo: str, variant: str) -> dict[str, Any] | None:
-    """The paper's entry (mean, se, perhaps significant_vs_ensemble) for a task of whatever version."""
-    return paper_results()["returns"].get(bare_task(task), {}).get(algo, {}).get(variant)
 
 
 # --- comparing two variants ------------------------------------------------------------------------------------

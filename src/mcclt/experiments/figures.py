@@ -9,12 +9,10 @@ import functools
 import hashlib
 import html
 import io
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,8 +22,8 @@ from scipy.special import ndtr, ndtri, stdtrit
 from mcclt import files
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
+from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import Result, Results, Series, variant_label
-from mcclt.experiments.setups import bare_task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -227,15 +225,10 @@ def learning_curve(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return (steps, rows) if len(steps) >= FEW_POINTS else series.curve("rollout/ep_rew_mean")
 
 
-@functools.cache
-def _paper() -> dict[str, Any]:
-    return json.loads((resources.files("mcclt.experiments") / "data" / "paper_results.json").read_text("utf-8"))
-
-
 def paper_mean(series: Series) -> float | None:
     """The paper's final mean return for this cell of its tables, if it was trained for as many steps."""
-    cell = _paper()["returns"].get(bare_task(series.task), {}).get(series.algo, {}).get(series.variant)
-    return None if cell is None or series.steps != _paper()["steps"] else float(cell["mean"])
+    cell = paper_entry(series.task, series.algo, series.variant)
+    return None if cell is None or series.steps != paper_results()["steps"] else float(cell["mean"])
 
 
 def calibrations(series: Series) -> list[dict[str, Any]]:

@@ -24,11 +24,10 @@ from mcclt.experiments.claims import (
     fill,
     number,
     paper_cost,
-    paper_entry,
-    paper_results,
     span,
     whole,
 )
+from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import NAMES, Results, Series, variant_label
 from mcclt.experiments.setups import bare_task
 
