@@ -177,7 +177,7 @@ def test_cells_under_way_elsewhere(mcclt: Cli, made_up: list[Unit]) -> None:
     out, _ = mcclt("compare", "Hopper", "--variants", "plain", "--seeds", "3")
     assert claim is not None
     claim.release()
-    assert "1 cells are being computed by another process; run this again to check." in out
+    assert "Another process is computing 1 cell; run this again to check." in out
     assert "2 cells computed" in out
 
 

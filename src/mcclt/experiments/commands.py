@@ -409,13 +409,14 @@ def _workers(store: Store, machinery: Machinery, display: Any, pin: bool) -> "Wo
 def _end(store: Store, tally: "Tally", console: "Console") -> None:
     """Says what became of the cells, and writes the report of what there is."""
     from mcclt.experiments import report as pages
+    from mcclt.experiments.display import count
 
     if tally.elsewhere:
-        console.print(f"{tally.elsewhere} cells are being computed by another process; run this again to check.")
+        console.print(f"Another process is computing {count(tally.elsewhere)}; run this again to check.")
     results = store.load()
     for sentence in (*results.problems, *results.notes):
         console.print(sentence, soft_wrap=True)
-    console.print(f"{tally.done} cells computed, {tally.there} were there. Store: {store.path}", soft_wrap=True)
+    console.print(f"{count(tally.done)} computed, {tally.there} were there. Store: {store.path}", soft_wrap=True)
     if results.series or results.timings:
         console.print(f"Report: {pages.write(results, store.path / 'report')}", soft_wrap=True)
     if tally.failures:

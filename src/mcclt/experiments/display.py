@@ -45,9 +45,9 @@ class PlanDisplay:
         self._cells, self._total = cells, steps
         self._began = time.perf_counter()
         if self._bars:
-            self._overall = self._bars.add_task(f"{cells} cells", total=steps, text="")
+            self._overall = self._bars.add_task(count(cells), total=steps, text="")
         elif not self._quiet:
-            self.console.print(f"{cells} cells to compute, {steps:,} steps in all.")
+            self.console.print(f"{count(cells)} to compute, {steps:,} steps in all.")
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
@@ -94,6 +94,11 @@ class PlanDisplay:
 
     def _speed(self) -> float:
         return self._steps() / max(time.perf_counter() - self._began, 1e-9)
+
+
+def count(cells: int) -> str:
+    """1 cell, 2 cells."""
+    return f"{cells:,} cell{'' if cells == 1 else 's'}"
 
 
 def _title(unit: Unit) -> str:
