@@ -2,9 +2,10 @@
 
 import inspect
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.agent import Model, read_model
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
 from mcclt.train import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
 
@@ -111,6 +112,8 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"steps": 100}, "learn"),
         ({"algo": "trpo"}, "algo"),
         ({"engine": "natve"}, "Did you mean 'native'"),
+        ({"n_steps": 2048}, "n_steps is not an argument of PPO: say steps_per_update"),
+        ({"policy_kwargs": {"net_arch": [64]}}, "say policy_hidden"),
     ],
 )
 def test_refusals(settings: dict[str, Any], message: str) -> None:
@@ -186,6 +189,30 @@ def test_which_agent_of_a_population(trained: Any) -> None:
     np.testing.assert_array_equal(alone.predict(OBS, deterministic=True)[0], second)
     with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
         trained.predict(OBS, seed=5)
+
+
+def test_one_agent_alone(trained: Any, tmp_path: Path) -> None:
+    alone = trained.for_seed(8)
+    assert type(alone) is PPO and alone.seeds == (8,) and alone.num_timesteps == 48
+    for model in (alone, PPO.load(alone.save(tmp_path / "alone")), PPO.load(trained.save(tmp_path / "x")).for_seed(8)):
+        for deterministic in (True, False):
+            model._draws = trained._draws
+            np.testing.assert_array_equal(
+                model.predict(OBS, deterministic=deterministic)[0],
+                trained.predict(OBS, deterministic=deterministic, seed=8)[0],
+            )
+        np.testing.assert_array_equal(model.value_distribution(OBS).bars, trained.value_distribution(OBS, seed=8).bars)
+    before = trained.predict(OBS, deterministic=True, seed=8)[0]
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert alone.learn(16).num_timesteps == 64
+    np.testing.assert_array_equal(trained.predict(OBS, deterministic=True, seed=8)[0], before)
+    with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
+        trained.for_seed(5)
+
+
+def test_a_copy_of_the_only_agent_goes_on_exactly(tmp_path: Path) -> None:
+    model = make(seed=3).learn(32)
+    same(model.for_seed(3).learn(32), model.learn(32), tmp_path)
 
 
 def test_discrete(tmp_path: Path) -> None:
@@ -272,6 +299,8 @@ def test_names_with_dots(tmp_path: Path) -> None:
     model = make()
     assert model.save(tmp_path / "v1.2").name == "v1.2.safetensors"
     assert PPO.load(tmp_path / "v1.2").num_timesteps == 0
+    assert model.save(tmp_path / "v1.3.zip").name == "v1.3.safetensors"
+    assert PPO.load(tmp_path / "v1.3.zip").num_timesteps == 0
 
 
 @pytest.mark.parametrize("after", [0, 32])
@@ -393,6 +422,29 @@ def test_evaluate_policy_elsewhere(trained: Any) -> None:
 def test_evaluate_policy_needs_episodes(trained: Any, episodes: int) -> None:
     with pytest.raises(ConfigError, match="episodes"):
         evaluate_policy(trained, n_eval_episodes=episodes)
+
+
+# --- without Stable-Baselines3 -----------------------------------------------------------------------------
+
+
+def test_without_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Observer:
+        steps: ClassVar[list[int]] = []
+
+        def on_update(self, trainer: Trainer, rows: list[Any]) -> None:
+            self.steps.append(trainer.step)
+
+        def on_message(self, text: str) -> None: ...
+
+    for name in [name for name in sys.modules if name.startswith("stable_baselines3.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    model = make().learn(16, callback=Observer()).learn(32, callback=[Observer()])
+    assert Observer.steps == [16, 32, 48]
+    for use in (model.get_env, lambda: model.logger, lambda: model.learn(16, callback=lambda a, b: True)):
+        with pytest.raises(MissingExtraError, match=r"pip install 'mcclt\[sb3\]'"):
+            use()
+    assert model.learn(16).num_timesteps == 64
 
 
 def test_names_of_the_package() -> None:

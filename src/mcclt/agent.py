@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt import checkpoint, normal, runs
+from mcclt import checkpoint, normal, runs, sb3
 from mcclt.collect import to_env_action
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
 from mcclt.envs.api import EnvSpec, task_name
@@ -40,6 +40,27 @@ ELSEWHERE = {
     "seeds": "say seed=, one or a list",
     "steps": "say how many to learn(total_timesteps)",
     "groups": "`mcclt train --config` trains several groups",
+    # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
+    "policy": "say only the environment; widths are policy_hidden and critic_hidden",
+    "policy_kwargs": "say policy_hidden=(64, 64), critic_hidden=(64, 64) and log_std_init=",
+    "n_steps": "say steps_per_update = n_steps * n_envs, the steps of all environments together",
+    "batch_size": "every gradient step takes the whole batch, of steps_per_update",
+    "n_epochs": "say policy_iterations and critic_iterations, gradient steps on the whole batch",
+    "n_critic_updates": "say critic_iterations",
+    "sub_sampling_factor": "the whole batch is used",
+    "clip_range_vf": "the critic's loss is not clipped",
+    "normalize_advantage": "advantages are always normalised",
+    "ent_coef": "there is no entropy bonus; log_std_init sets the first spread of actions",
+    "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
+    "max_grad_norm": "gradients are not clipped; target_kl bounds an update",
+    "use_sde": "there is no state-dependent exploration",
+    "sde_sample_freq": "there is no state-dependent exploration",
+    "rollout_buffer_class": "rollouts are arrays of one update",
+    "rollout_buffer_kwargs": "rollouts are arrays of one update",
+    "stats_window_size": "returns are averaged over the last 100 episodes",
+    "tensorboard_log": "say learn(..., log_dir=...)",
+    "verbose": "say learn(..., progress_bar=True)",
+    "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
 }
 """Settings that are not keyword arguments of a model, and what to say instead."""
 
@@ -65,11 +86,13 @@ class ValueDistribution:
         return normal.taus(self.bars.shape[-1])
 
 
-class Model:
+class Model(sb3.Methods):
     """A trained or trainable population of agents on one task. Use `PPO` or `TRPO`."""
 
     algo: ClassVar[str]
-    _stored: tuple[checkpoint.Arrays, dict[str, Any], Path]
+    num_timesteps: int
+    """Environment steps each agent has learnt from (within a Stable-Baselines3 callback: that it has been told of)."""
+    _stored: tuple[checkpoint.Arrays, dict[str, Any], object]
     """What a loaded model was read from."""
 
     def __init__(
@@ -108,11 +131,16 @@ class Model:
 
     def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
-        self.config, self._spec, self._states = config, spec, states
-        self._learner = Learner(next(iter(config.groups.values())), spec)
-        self._policies = jax.tree.map(np.asarray, states.policy)
+        self._spec, self._learner = spec, Learner(next(iter(config.groups.values())), spec)
         self._critic = jax.jit(self._learner.predict)
         self._draws = 0
+        self._follow(config, states)
+
+    def _follow(self, config: RunConfig, states: AgentState) -> None:
+        """Becomes what a trainer's agents have learnt to be."""
+        self.config, self._states = config, states
+        self._policies = jax.tree.map(np.asarray, states.policy)
+        self.num_timesteps = int(states.update[0]) * config.steps_per_update
 
     # --- facts ---------------------------------------------------------------------------------------------
 
@@ -121,10 +149,10 @@ class Model:
         """The seeds of the population."""
         return self.config.seeds
 
-    @property
-    def num_timesteps(self) -> int:
-        """Environment steps each agent has learnt from."""
-        return int(self._states.update[0]) * self.config.steps_per_update
+    def for_seed(self, seed: int) -> Self:
+        """One agent of a population alone, as it is now: a copy that predicts, saves and learns by itself."""
+        arrays, meta, source = self._contents()
+        return self._restored(*only_seed(arrays, meta, self._index(seed)), source, self._env)
 
     def _index(self, seed: int | None) -> int:
         if seed is None:
@@ -138,7 +166,7 @@ class Model:
     def learn(
         self,
         total_timesteps: int,
-        callback: Observer | None = None,
+        callback: Any = None,
         *,
         progress_bar: bool = False,
         log_dir: str | Path | None = None,
@@ -147,7 +175,8 @@ class Model:
 
         Args:
             total_timesteps: environment steps per agent.
-            callback: is told of every update: an object with the methods of `mcclt.train.Observer`.
+            callback: is told of every update: an object with the methods of `mcclt.train.Observer`, or a callback of
+                Stable-Baselines3 (see `mcclt.sb3`), or a list of these.
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
         """
@@ -156,8 +185,8 @@ class Model:
         trainer = self._make_trainer()
         steps = trainer.step + int(total_timesteps)
         trainer.config = self.config = override(self.config, {"steps": steps})
-        observers: list[Observer] = [] if callback is None else [callback]
         with contextlib.ExitStack() as stack:
+            observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
             save = None
             if log_dir is not None:
                 directory = runs.Run.create(Path(log_dir), self.config)
@@ -172,7 +201,7 @@ class Model:
             try:
                 run(trainer, observers, save)
             finally:
-                self._adopt(self.config, trainer.spec, next(iter(trainer.states.values())))
+                self._follow(trainer.config, next(iter(trainer.states.values())))
         return self
 
     def _make_trainer(self) -> Trainer:
@@ -251,11 +280,15 @@ class Model:
     # --- keeping -------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Writes one file, `path` with the ending .safetensors, from which everything continues."""
-        arrays, meta = self._trainer.to_checkpoint() if self._trainer else self._stored[:2]
+        """Writes one file, `path` with the ending .safetensors (in place of .zip), from which everything continues."""
+        arrays, meta, _ = self._contents()
         target = with_suffix(path)
         checkpoint.save(target, arrays, meta)
         return target
+
+    def _contents(self) -> tuple[checkpoint.Arrays, dict[str, Any], object]:
+        """Arrays and metadata that hold everything, and what to call their origin."""
+        return (*self._trainer.to_checkpoint(), "The model") if self._trainer else self._stored
 
     @classmethod
     def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
@@ -276,13 +309,18 @@ class Model:
         if cls is not Model and config.groups[name].algo != cls.algo:
             wanted = config.groups[name].algo.upper()
             raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
-        spec = spec_from_dict(meta["spec"])
-        shapes = jax.eval_shape(jax.vmap(Learner(config.groups[name], spec).init), np.asarray(config.seeds, np.uint32))
+        return cls._restored(*only_group(arrays, meta, name), source, env)
+
+    @classmethod
+    def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
+        """A model from a checkpoint of its one group; the trainer is made when it learns."""
+        config, spec = from_dict(meta["config"]), spec_from_dict(meta["spec"])
+        (name, agent), *_ = config.groups.items()
+        shapes = jax.eval_shape(jax.vmap(Learner(agent, spec).init), np.asarray(config.seeds, np.uint32))
         states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
         model = cls.__new__(cls)
-        model._env, model._trainer = env, None
-        model._stored = (*only_group(arrays, meta, name), source)
-        model._adopt(from_dict(model._stored[1]["config"]), spec, jax.tree.map(jnp.asarray, states))
+        model._env, model._trainer, model._stored = env, None, (arrays, meta, source)
+        model._adopt(config, spec, jax.tree.map(jnp.asarray, states))
         return model
 
 
@@ -299,8 +337,9 @@ class TRPO(Model):
 
 
 def with_suffix(path: str | Path) -> Path:
-    """`path` with the ending .safetensors."""
+    """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
     path = Path(path)
+    path = path.with_suffix("") if path.suffix == ".zip" else path
     return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
 
 
@@ -320,13 +359,28 @@ def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tu
     if len(groups) == 1:
         return arrays, meta
     seeds = len(meta["config"]["seeds"])
-    first = groups.index(name) * seeds
     config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}}
     kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
-    return kept, meta | {
-        "config": config,
-        "status": meta["status"][first : first + seeds],
-        "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < first + seeds],
+    return kept, meta | {"config": config} | only_agents(meta, groups.index(name) * seeds, seeds)
+
+
+def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    """One agent of a checkpoint with one group; of several, the environments' state is left behind."""
+    seeds = meta["config"]["seeds"]
+    if len(seeds) == 1:
+        return arrays, meta
+    # One agent alone may be small enough for another engine: it keeps its own.
+    config = meta["config"] | {"seeds": [seeds[index]], "engine": meta["spec"]["engine"]}
+    kept = {k: v[index : index + 1] for k, v in arrays.items() if k.startswith("agents/")}
+    return kept, meta | {"config": config} | only_agents(meta, index, 1)
+
+
+def only_agents(meta: dict[str, Any], first: int, count: int) -> dict[str, Any]:
+    """What a checkpoint says of `count` agents, the first of them at `first`."""
+    last = first + count
+    return {
+        "status": meta["status"][first:last],
+        "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < last],
     }
 
 

@@ -26,7 +26,7 @@ from mcclt import checkpoint, critics, nets
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.critics import Sample
 from mcclt.envs import ENGINES, make_vec
-from mcclt.errors import ConfigError
+from mcclt.errors import ConfigError, UnknownNameError
 from mcclt.learner import Learner
 from mcclt.policy_updates import PolicySample
 from mcclt.train import Trainer
@@ -50,6 +50,13 @@ def bench(command: "Bench") -> None:
         if getattr(command, name) < 1:
             raise ConfigError(f"{name} = {getattr(command, name)} is not allowed: it must be at least 1.")
     console = Console(highlight=False)
+    if command.engine == "warp":
+        measured = time_on_device(command, console)
+        show_device(console, measured)
+        _deliver(command, measured)
+        return
+    if command.engine != "auto":
+        raise UnknownNameError("engine to measure", command.engine, ("auto", "warp"))
     base = RunConfig(command.task, steps=10**9, eval_freq=0, final_episodes=0)
     agents = {
         name: AgentConfig(algo=command.algo, critic_hidden=(command.width,) * 2, **settings)
@@ -71,6 +78,10 @@ def bench(command: "Bench") -> None:
         result["population"] = time_population(base, agents["mcclt"], command.population, command.updates)
     result["memory_mib"] = memory_mib()
     show(console, result)
+    _deliver(command, result)
+
+
+def _deliver(command: "Bench", result: dict[str, Any]) -> None:
     print(json.dumps(result))
     if command.out:
         checkpoint.write_atomically(command.out, (json.dumps(result, indent=2) + "\n").encode())
@@ -241,6 +252,80 @@ def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: in
         "cost_over_one": several / single,
         "memory_mib": memory,
     }
+
+
+def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
+    """A whole population on the `warp` engine: physics alone, collecting, learning, evaluating, and all together.
+
+    The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. The whole counts an evaluation of
+    the default kind (10 episodes every 50,000 steps of an agent) with its share of each update.
+    """
+    from mcclt.envs import make_vec
+    from mcclt.envs.mujoco_warp import raw_steps_per_second
+
+    make_vec(command.task, [(0,)], engine="warp").close()  # says what is missing, if anything is
+    parts = [TIMED["plain"], TIMED["mcclt"], TIMED["ensemble of 5"]]
+    agents = {
+        f"{algo}-{part['critic']}": AgentConfig(algo=algo, critic_hidden=(command.width,) * 2, **part)
+        for algo in ("ppo", "trpo")
+        for part in parts
+    }
+    seeds = max(1, command.agents // len(agents))
+    config = RunConfig(command.task, tuple(range(seeds)), 10**9, agents, engine="warp", eval_freq=0, final_episodes=0)
+    worlds = seeds * len(agents) * config.n_envs
+    console.print(f"Timing {command.task}: {seeds * len(agents)} agents, {worlds:,} worlds; compiling …")
+    raw = raw_steps_per_second(command.task, worlds, 2.0)
+    trainer = Trainer(config)
+    started = time.perf_counter()
+    trainer.advance()
+    trainer.evaluate(config.eval_episodes, 0)
+    compiling = time.perf_counter() - started
+    collect, learn = [], []
+    for _ in range(command.updates):
+        trainer.advance()
+        collect.append(trainer.timing["collect"])
+        learn.append(trainer.timing["learn"])
+    started = time.perf_counter()
+    trainer.evaluate(config.eval_episodes, 1)
+    evaluate = time.perf_counter() - started
+    trainer.close()
+    seconds = {
+        "collect": statistics.median(collect),
+        "learn": statistics.median(learn),
+        "evaluate": evaluate * config.steps_per_update / RunConfig.eval_freq,
+    }
+    steps = worlds * config.horizon
+    stats = jax.devices()[0].memory_stats() or {}
+    return {
+        "task": command.task,
+        "width": command.width,
+        "device": jax.devices()[0].device_kind,
+        "agents": seeds * len(agents),
+        "worlds": worlds,
+        "physics_steps_per_second": raw,
+        "collect_steps_per_second": steps / seconds["collect"],
+        "collect_over_physics": steps / seconds["collect"] / raw,
+        "steps_per_second": steps / sum(seconds.values()),
+        "seconds_per_update": seconds,
+        "first_update_and_evaluation_seconds": compiling,
+        "gpu_memory_mib": stats.get("peak_bytes_in_use", 0) / 2**20,
+    }
+
+
+def show_device(console: Console, result: dict[str, Any]) -> None:
+    """The figures as lines."""
+    seconds = result["seconds_per_update"]
+    console.print(
+        f"{result['agents']} agents, {result['worlds']:,} worlds of {result['task']} on {result['device']}\n"
+        f"physics alone   {result['physics_steps_per_second']:>12,.0f} steps/s\n"
+        f"collecting      {result['collect_steps_per_second']:>12,.0f} steps/s, "
+        f"{result['collect_over_physics']:.0%} of it\n"
+        f"whole training  {result['steps_per_second']:>12,.0f} steps/s "
+        f"(per update: collect {seconds['collect']:.2f} s, learn {seconds['learn']:.2f} s, "
+        f"its share of evaluations {seconds['evaluate']:.2f} s)\n"
+        f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
+        f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
+    )
 
 
 def memory_mib() -> float:

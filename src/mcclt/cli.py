@@ -27,6 +27,7 @@ from mcclt.config import (
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.experiments.commands import Compare, Report, Reproduce, compare, report, reproduce
 from mcclt.flags import Comma, Seeds, Steps, Widths
+from mcclt.watch import Watch, watch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,6 +112,25 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a trained policy as a file that runs without this library.
+
+    mcclt export runs/Hopper-v5__ppo-mcclt__20260101-120000 policy.onnx --seed 0
+    """
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """A saved model or a run directory."""
+    out: Annotated[Path, tyro.conf.Positional]
+    """policy.onnx (extra: onnx), or policy.npz for plain arrays."""
+    seed: int | None = None
+    """Which agent of a population."""
+    group: str | None = None
+    """Which group of a run."""
+    value_distribution: bool = False
+    """Also output bars, mean, std, normality error and weight of each state."""
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the tasks, the engine that steps each, and its version."""
 
@@ -132,6 +152,10 @@ class Bench:
     """Critic width."""
     population: int = 8
     """Seeds trained together in the population test; 0: none."""
+    engine: str = "auto"
+    """warp: measure a whole population on a GPU instead."""
+    agents: int = 300
+    """warp: how many agents."""
     out: Path | None = None
     """Also write the figures as JSON to this file."""
 
@@ -139,6 +163,8 @@ class Bench:
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Watch, tyro.conf.subcommand("watch")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Envs, tyro.conf.subcommand("envs")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
@@ -166,6 +192,10 @@ def main(argv: list[str] | None = None) -> None:
                 train(command, args[1:])
             case Evaluate() as command:
                 evaluate(command)
+            case Watch() as command:
+                watch(command)
+            case Export() as command:
+                export(command)
             case Envs() as command:
                 envs(command)
             case Compare() as command:
@@ -466,6 +496,14 @@ def evaluate(command: Evaluate) -> None:
         print(json.dumps(evaluation_data(agents, rows, steps)))
     else:
         show_returns(plain_console(), agents, np.array(rows))
+
+
+def export(command: Export) -> None:
+    """`mcclt export`."""
+    from mcclt.export import export as write
+
+    path = write(command.model, command.out, command.seed, command.group, command.value_distribution)
+    plain_console().print(f"Policy: {path}", soft_wrap=True)
 
 
 def envs(command: Envs) -> None:

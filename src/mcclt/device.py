@@ -60,13 +60,16 @@ class _Bounds(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
+    def send(self, action: jax.Array) -> jax.Array:
+        """Actions [A, E, D] as the environments take them: [n, D], clipped to the box."""
+        return jnp.clip(action.reshape(-1, action.shape[-1]), self.low[None], self.high[None])
+
 
 @functools.partial(jax.jit, static_argnames="policy", donate_argnames="rollout")
 def _act(policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: Any):
     """Actions of all agents at step t, put into the rollout; and what is sent to the environments [n, D]."""
     with jax.default_matmul_precision("highest"):
         action = jax.vmap(policy.sample)(params, obs, noise[:, t])
-    sent = jnp.clip(action, bounds.low, bounds.high)
     rollout = Rollout(
         rollout.obs.at[:, t].set(obs),
         rollout.action.at[:, t].set(action),
@@ -75,7 +78,7 @@ def _act(policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, nois
         rollout.truncated,
         rollout.next_obs,
     )
-    return sent.reshape(-1, sent.shape[-1]), rollout
+    return bounds.send(action), rollout
 
 
 @functools.partial(jax.jit, donate_argnames="rollout")
@@ -129,7 +132,8 @@ def collect(
         jnp.empty(shape, bool),
         jnp.empty((*shape, spec.obs_size), jnp.float32),
     )
-    obs = jnp.asarray(obs)
+    # Committed like what the environments return: `_act` would compile anew for every mixture (see `map_agents`).
+    params, noise, rollout, obs = jax.device_put((params, noise, rollout, obs), jax.devices()[0])
     for t in range(horizon):
         interrupts.check()
         sent, rollout = _act(policy, params, bounds, rollout, noise, obs, t)
@@ -181,8 +185,7 @@ class _Tally(NamedTuple):
 @functools.partial(jax.jit, static_argnames="policy")
 def _mode(policy: Policy, params: Params, bounds: _Bounds, obs: jax.Array) -> jax.Array:
     with jax.default_matmul_precision("highest"):
-        action = jax.vmap(policy.mode)(params, obs)
-    return jnp.clip(action, bounds.low, bounds.high).reshape(-1, action.shape[-1])
+        return bounds.send(jax.vmap(policy.mode)(params, obs))
 
 
 @jax.jit
@@ -209,12 +212,13 @@ def run_episodes(env: DeviceVectorEnv, policy: Policy, params: Params, agents: i
     bounds = _Bounds(spec.action_low, spec.action_high)
     n = env.num_envs
     tally = _Tally(jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.ones(n, bool))
+    params, tally = jax.device_put((params, tally), jax.devices()[0])  # committed, as in `collect`
     obs = env.reset_device()
     for t in range(1, LONGEST + 1):
         interrupts.check()
         step = env.step_device(_mode(policy, params, bounds, obs.reshape(agents, n // agents, -1)))
         tally, obs = _count(tally, step), step.obs
-        if t % GLANCE == 0 and not np.asarray(tally.running).any():
+        if (t % GLANCE == 0 or t == spec.max_episode_steps) and not np.asarray(tally.running).any():
             break
     else:
         raise EnvironmentFault(

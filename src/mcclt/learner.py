@@ -207,7 +207,9 @@ def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
     """Maps a function of one agent over stacked agents (leading axis of every argument).
 
     On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 (conjugate
-    gradients and the KL constraint suffer from TF32, and the networks are small). On a CPU: one compiled
+    gradients and the KL constraint suffer from TF32, and the networks are small). Arguments are committed to
+    the device, as environments that live there commit what is learnt from them: a program compiles anew for
+    every mixture of committed and free arrays, and fresh agents would be free. On a CPU: one compiled
     program, called agent by agent. There batched matrix products are slower than a loop, and the same
     program for any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
     """
@@ -217,7 +219,8 @@ def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
             with jax.default_matmul_precision("highest"):
                 return jax.vmap(function)(*args)
 
-        return jax.jit(precise)
+        program, gpu = jax.jit(precise), jax.devices()[0]
+        return lambda *args: program(*jax.device_put(args, gpu))
     one = jax.jit(function)
 
     def mapped(*args: Any) -> Any:

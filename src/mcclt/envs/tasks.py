@@ -49,9 +49,10 @@ class Task(ABC):
     derived: tuple[str, ...] = ()
     """The fields of MjData needed beyond `qpos` and `qvel`."""
     max_contacts: int = 32
-    """Room for the contacts of one environment on a GPU, where buffers have a fixed size."""
+    """Room for the contacts of one environment on a GPU, where buffers have a fixed size. The tasks below have room
+    for every contact that their geometry allows (two per capsule on the floor), so that they never run out."""
     max_constraints: int = 160
-    """Room for its constraint rows there: some four per contact, and one per joint at its limit."""
+    """Room for its constraint rows there: four per contact with friction, and one per joint at its limit."""
 
     @abstractmethod
     def observe(self, xp: Any, physics: Physics) -> Array:
@@ -104,6 +105,8 @@ class Hopper(_Upright):
     """One leg, to hop forwards. Observation [11]: z, torso angle, thigh, leg, foot; six velocities."""
 
     xml: str = "hopper.xml"
+    max_contacts: int = 14
+    max_constraints: int = 41
 
     def healthy(self, xp: Any, physics: Physics) -> Array:
         """Z > 0.7, |torso angle| < 0.2, and all of the state but x and z within ±100."""
@@ -120,6 +123,8 @@ class Walker2d(_Upright):
     """
 
     xml: str = "walker2d_v5.xml"
+    max_contacts: int = 14
+    max_constraints: int = 62
 
     def healthy(self, xp: Any, physics: Physics) -> Array:
         """0.8 < z < 2 and |torso angle| < 1."""
@@ -139,6 +144,8 @@ class HalfCheetah(Task):
     xml: str = "half_cheetah.xml"
     frame_skip: int = 5
     dt: float = 0.05
+    max_contacts: int = 16
+    max_constraints: int = 70
 
     def observe(self, xp: Any, physics: Physics) -> Array:
         """[n, 17], laid out as above."""
@@ -166,6 +173,8 @@ class Swimmer(Task):
     xml: str = "swimmer.xml"
     frame_skip: int = 4
     dt: float = 0.04
+    max_contacts: int = 0
+    max_constraints: int = 2
 
     def observe(self, xp: Any, physics: Physics) -> Array:
         """[n, 8], laid out as above."""
@@ -197,6 +206,8 @@ class InvertedDoublePendulum(Task):
     frame_skip: int = 5
     dt: float = 0.05
     derived: tuple[str, ...] = ("site_xpos", "qfrc_constraint")
+    max_contacts: int = 0
+    max_constraints: int = 1
     version: int = 5
 
     def observe(self, xp: Any, physics: Physics) -> Array:
@@ -237,6 +248,8 @@ class Ant(Task):
     frame_skip: int = 5
     dt: float = 0.05
     derived: tuple[str, ...] = ("xpos", "cfrc_ext")
+    max_contacts: int = 25
+    max_constraints: int = 108
     version: int = 5
 
     def observe(self, xp: Any, physics: Physics) -> Array:

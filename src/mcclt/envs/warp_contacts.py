@@ -8,6 +8,8 @@ does: its feet stand steeply, and a third of the steps of a random policy came o
 
 The correction does nothing to contacts that are right already, so it may stay when MuJoCo Warp is mended.
 """
+# A kernel is written in Warp's language, which only looks like Python.
+# mypy: disable-error-code="valid-type, call-overload, arg-type"
 
 from typing import Any
 

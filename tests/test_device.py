@@ -1,0 +1,233 @@
+"""Collecting, evaluating and training where environments live on the device: as on the host, and without waste."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import probes
+from mcclt import checkpoint, device
+from mcclt.collect import EpisodeStats, FaultError, collect
+from mcclt.config import RunConfig
+from mcclt.envs.api import Key
+from mcclt.errors import EnvironmentFault
+from mcclt.evaluate import run_episodes
+from mcclt.nets import Gaussian, Params
+from mcclt.randomness import Purpose, stream
+from mcclt.train import Trainer
+from probes import run_config
+
+pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
+
+from mcclt.envs.mujoco_warp import WarpVectorEnv
+
+AGENTS, ENVS, LIMIT = 2, 2, 5
+POLICY = Gaussian(3, (4,), -0.5)
+
+
+def keys_of(seed: int = 0) -> list[Key]:
+    return [(seed + a, int(Purpose.TRAIN_RESET), 0, e) for a in range(AGENTS) for e in range(ENVS)]
+
+
+@functools.cache
+def _hoppers() -> WarpVectorEnv:
+    return WarpVectorEnv("Hopper-v5", keys_of(), LIMIT)
+
+
+@pytest.fixture
+def hoppers() -> WarpVectorEnv:
+    """Short episodes of two agents with two environments each, as good as new."""
+    env = _hoppers()
+    env.rekey(keys_of())
+    return env
+
+
+@functools.cache
+def params() -> Params:
+    return jax.vmap(lambda seed: POLICY.init(stream(seed, Purpose.POLICY_INIT), 11))(np.arange(AGENTS, dtype=np.uint32))
+
+
+def noise(horizon: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((AGENTS, horizon, ENVS, 3)).astype(np.float32)
+
+
+class Poisoned:
+    """The environments, but one of them stops being a number in step `at`."""
+
+    def __init__(self, env: WarpVectorEnv, at: int, which: int) -> None:
+        self._env, self._at, self._which, self._t = env, at, which, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def step_device(self, action: Any) -> Any:
+        if self._t == self._at:
+            state = self._env.get_state()
+            state["qvel"][self._which] = np.nan
+            self._env.set_state(state)
+        self._t += 1
+        return self._env.step_device(action)
+
+
+# --- collecting --------------------------------------------------------------------------------------------
+
+
+def test_collecting_is_the_hosts(hoppers: WarpVectorEnv) -> None:
+    numpy_params = jax.tree.map(np.asarray, params())
+    found = []
+    for gather, parameters in ((collect, numpy_params), (device.collect, params())):
+        hoppers.rekey(keys_of())
+        obs, stats = hoppers.reset().reshape(AGENTS, ENVS, -1), EpisodeStats.empty(AGENTS, ENVS)
+        rollouts = []
+        for k in range(2):
+            rollout, obs, faults = gather(hoppers, POLICY, parameters, obs, noise(8, k), stats, True)
+            assert faults == []
+            rollouts.append(rollout)
+        found.append((rollouts, obs, stats))
+    (host, host_obs, host_stats), (ours, our_obs, our_stats) = found
+    for a, b in zip(jax.tree.leaves(host), jax.tree.leaves(ours), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(host_obs, our_obs, rtol=0, atol=1e-3)
+    assert host[0].truncated.any(), "episodes ended on the way"
+    assert host_stats.lengths == our_stats.lengths and (host_stats.length == our_stats.length).all()
+    np.testing.assert_allclose(host_stats.returns, our_stats.returns, atol=1e-3)
+    np.testing.assert_allclose(host_stats.running, our_stats.running, atol=1e-3)
+
+
+def test_a_fault_is_raised_with_agent_environment_and_step(hoppers: WarpVectorEnv) -> None:
+    obs = hoppers.reset().reshape(AGENTS, ENVS, -1)
+    stats = EpisodeStats.empty(AGENTS, ENVS)
+    with pytest.raises(FaultError, match="not a finite number") as caught:
+        device.collect(Poisoned(hoppers, 3, 3), POLICY, params(), obs, noise(6), stats, True)
+    assert (caught.value.fault.agent, caught.value.fault.env, caught.value.fault.step) == (1, 1, 3)
+
+
+def test_a_fault_leaves_the_other_agents_alone(hoppers: WarpVectorEnv) -> None:
+    obs = hoppers.reset().reshape(AGENTS, ENVS, -1)
+    healthy_stats, stats = EpisodeStats.empty(AGENTS, ENVS), EpisodeStats.empty(AGENTS, ENVS)
+    healthy, after, _ = device.collect(hoppers, POLICY, params(), obs, noise(6), healthy_stats, True)
+    hoppers.rekey(keys_of())
+    obs = hoppers.reset().reshape(AGENTS, ENVS, -1)
+    poisoned = Poisoned(hoppers, 1, 2)
+    spoilt, obs, faults = device.collect(poisoned, POLICY, params(), obs, noise(6), stats, False)
+    assert [(fault.agent, fault.env, fault.step) for fault in faults] == [(1, 0, 1)]
+    for x, y in zip(jax.tree.leaves(spoilt), jax.tree.leaves(healthy), strict=True):
+        np.testing.assert_array_equal(x[0], y[0])
+    np.testing.assert_array_equal(obs[0], after[0])
+    assert stats.returns[0] == healthy_stats.returns[0]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((spoilt.obs, spoilt.reward, spoilt.next_obs, obs)))
+    assert not np.asarray(spoilt.reward[1]).any() and not stats.length[1].any() and stats.length[0].any()
+    _, obs, faults = device.collect(poisoned, POLICY, params(), obs, noise(6), stats, False)
+    assert faults == [] and np.isfinite(obs).all(), "the agent goes on in new episodes"
+
+
+# --- evaluating --------------------------------------------------------------------------------------------
+
+
+def test_evaluating_is_the_hosts_and_repeats(hoppers: WarpVectorEnv) -> None:
+    numpy_params = jax.tree.map(np.asarray, params())
+    host = run_episodes(hoppers, lambda obs: POLICY.mode(numpy_params, obs), AGENTS, ENVS)
+    ours = []
+    for _ in range(2):
+        hoppers.rekey(keys_of())
+        ours.append(device.run_episodes(hoppers, POLICY, params(), AGENTS))
+    np.testing.assert_allclose(host.returns, ours[0].returns, atol=1e-3)
+    np.testing.assert_array_equal(host.lengths, ours[0].lengths)
+    np.testing.assert_array_equal(ours[0].returns, ours[1].returns)
+    assert host.faults == ours[0].faults == [] and ours[0].returns.shape == (AGENTS, ENVS)
+
+
+def test_a_fault_in_an_evaluation_is_reported(hoppers: WarpVectorEnv) -> None:
+    found = device.run_episodes(Poisoned(hoppers, 2, 3), POLICY, params(), AGENTS)
+    assert [(fault.agent, fault.env) for fault in found.faults] == [(1, 1)]
+    assert np.isnan(found.returns).tolist() == [[False, False], [False, True]]
+
+
+def test_an_endless_episode_is_an_error(hoppers: WarpVectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "LONGEST", LIMIT - 1)
+    with pytest.raises(EnvironmentFault, match="did not end within 4 steps"):
+        device.run_episodes(hoppers, POLICY, params(), AGENTS)
+
+
+# --- training ----------------------------------------------------------------------------------------------
+
+
+def warp_config(**settings: Any) -> RunConfig:
+    settings = {"seeds": (0, 1), "engine": "warp", "max_episode_steps": LIMIT, "steps_per_update": 8} | settings
+    return run_config("HalfCheetah-v5", **settings)  # of all tasks the fastest here
+
+
+@pytest.fixture
+def trainers() -> Iterator[Any]:
+    """Makes trainers, and closes them in the end."""
+    made: list[Trainer] = []
+
+    def make(**settings: Any) -> Trainer:
+        made.append(Trainer(warp_config(**settings)))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.close()
+
+
+def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: Any) -> None:
+    settings = {"eval_freq": 16, "eval_episodes": 2}
+    whole = trainers(**settings)
+    rows = whole.advance()
+    saved = whole.to_checkpoint()
+    rows += whole.advance() + whole.advance()
+    assert "eval/mean_reward" in rows[2] and "rollout/ep_rew_mean" in rows[2]
+    assert all(np.isfinite(value) for row in rows for name, value in row.items() if isinstance(value, float))
+    resumed = trainers(**settings)
+    assert resumed.restore(*saved, "here"), "continues its episodes"
+    for _ in range(2):
+        resumed.advance()
+    (expected, meta), (arrays, resumed_meta) = whole.to_checkpoint(), resumed.to_checkpoint()
+    assert meta == resumed_meta and arrays.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(arrays[name], value, err_msg=name)
+    once, again = whole.evaluate(2, 7)[0], resumed.evaluate(2, 7)[0]
+    np.testing.assert_array_equal(once, again)
+    assert (whole.evaluate(2, 8)[0] != once).all()
+
+
+def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> None:
+    trainer, reference = trainers(), trainers()
+    trainer.advance()
+    reference.advance()
+    healthy = trainer.env
+    trainer.env = Poisoned(healthy, 1, 2)
+    with pytest.raises(EnvironmentFault, match=r"Environment 0 of seed 1 \(group 'plain'\) .* at step 10\."):
+        trainer.advance()
+    trainer.env = healthy
+    rows, expected = trainer.advance(), reference.advance()
+    assert [row["train/value_loss"] for row in rows] == [row["train/value_loss"] for row in expected]
+    checkpoint.save(tmp_path / "saved", *trainer.to_checkpoint())
+
+
+def test_later_updates_compile_nothing(trainers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the path of a GPU. What comes from Warp is committed to a device, and must not meet what is not."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr("mcclt.train.map_agents", probes._map_agents)
+    lowered = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, _, **__: lowered.append(name) if "jaxpr_to_mlir_module" in name else None
+    )
+    trainer = trainers(eval_freq=8, eval_episodes=2)
+    trainer.advance()
+    assert lowered, "compiling is noticed"
+    lowered.clear()
+    trainer.advance()
+    trainer.advance()
+    assert not lowered
+    resumed = trainers(eval_freq=8, eval_episodes=2)
+    resumed.restore(*trainer.to_checkpoint(), "here")
+    resumed.advance()
+    lowered.clear()
+    resumed.advance()
+    assert not lowered, "nor after a resumption"
