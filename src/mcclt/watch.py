@@ -267,8 +267,11 @@ def _make_env(task: object, max_episode_steps: int | None, width: int | None) ->
     if width is None:
         return engine._make_one(name, source, max_episode_steps), ""
     draw_off_screen()
-    note = NO_MUJOCO_VIDEO if _is_mujoco(source) and not has_gl() else ""
-    if not note:
+    note = ""
+    if _is_mujoco(source) and not has_gl():
+        os.environ["MUJOCO_GL"] = "disable"  # without OpenGL, MuJoCo cannot even be imported if told to use it
+        note = NO_MUJOCO_VIDEO
+    else:
         try:
             with warnings.catch_warnings():  # Gymnasium's about a render_mode that a task does not list
                 warnings.simplefilter("ignore")
