@@ -150,7 +150,8 @@ def test_cost_without_evaluations() -> None:
     assert plan.seconds_of((setup, 0), None) == pytest.approx(9000 / 9000 + 9000 / 4700)
 
 
-def test_cost_as_such_cells_took_in_this_store(tmp_path: Path) -> None:
+def test_cost_as_such_cells_took_in_this_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)  # as the store's machine
     # The store's agents took 250 s for 1M steps each, so one of 100k steps takes 25 s.
     store = Store(tmp_path, create=True)
     stored = make_setup("Hopper", "ppo", "mcclt", "authors")
@@ -160,6 +161,8 @@ def test_cost_as_such_cells_took_in_this_store(tmp_path: Path) -> None:
     assert plan.seconds_of((like, 1), known) == pytest.approx(25)
     other = make_setup("Hopper", "trpo", "mcclt", "authors", steps=100_000)
     assert plan.seconds_of((other, 1), known) == plan.seconds_of((other, 1), None)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)  # another machine: no guide to this one
+    assert plan.seconds_of((like, 1), known) == plan.seconds_of((like, 1), None)
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def _ask(path: Path, parts: Sequence[plan.Part], tasks: Sequence[str], cells_at:
         seeds = str(len({seed for _, seed in cells}))
         table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
     console.print(table)
-    console.print("(Times are for two cores, or as such cells took in this store; more --workers or Ray divide them.)")
+    console.print("(For two cores, or as such cells took on a machine like this; --workers and Ray divide it.)")
     if not sys.stdin.isatty():
         raise ConfigError("Which scale? Give --scale smoke, short or paper.")
     answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()

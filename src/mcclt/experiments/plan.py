@@ -1,5 +1,6 @@
 """Which setups and seeds make up a table, a figure or an ablation of the paper, and about what they cost."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,12 +148,14 @@ LEARN = {"plain": 8.0, "quantile": 7.0, "ensemble": 8.0, "normal": 4.7}
 
 
 def seconds_of(cell: Cell, known: Results | None) -> float:
-    """About how long a cell takes on this machine: as its like did in this store, or as measured on two cores."""
+    """About how long a cell takes here: as its like did on a machine of as many cores, or as measured on two cores."""
     setup, _ = cell
     steps = setup.config.steps
     if known is not None:
         like = [s for s in known.series if (s.task, s.algo, s.variant) == (setup.task, setup.algo, setup.variant)]
-        rates = [r.cost["seconds"] / s.steps for s in like for r in s.results if r.cost.get("seconds")]
+        here = [r for s in like for r in s.results if r.provenance.get("cpu_count") == os.cpu_count()]
+        steps_of = {s.digest: s.steps for s in like}
+        rates = [r.cost["seconds"] / steps_of[r.digest] for r in here if r.cost.get("seconds")]
         if rates:
             return steps * sorted(rates)[len(rates) // 2]
     evaluations = steps // setup.config.eval_freq if setup.config.eval_freq else 0
