@@ -1,5 +1,6 @@
-"""Files that are either wholly there or not at all."""
+"""Files that are either wholly there or not at all, and those that come with the package."""
 
+import importlib.resources
 import os
 import tempfile
 from pathlib import Path
@@ -30,3 +31,8 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def asset(package: str, name: str) -> str:
+    """A text of a package's `data` folder."""
+    return (importlib.resources.files(package) / "data" / name).read_text(encoding="utf-8")

@@ -17,7 +17,6 @@ import functools
 import hashlib
 import html
 import importlib
-import importlib.resources
 import io
 import os
 import re
@@ -377,13 +376,15 @@ class _Film:
     def _add(self, step: int) -> None:
         try:
             picture = self._world.render()
-            if picture is None:
-                raise NotImplementedError
-            self.frames.append(_encode(np.asarray(picture), self._width, self._quality))
-            self.steps.append(step)
+            if picture is not None:
+                self.frames.append(_encode(np.asarray(picture), self._width, self._quality))
+                self.steps.append(step)
+                return
+            self.note = NO_PICTURES
         except Exception as error:  # whatever a graphics library raises
+            # Gymnasium's own base class, of a task that does not draw itself, raises NotImplementedError.
             self.note = NO_PICTURES if isinstance(error, NotImplementedError) else f"No video: {_sentence(error)}"
-            self.frames, self.steps = [], []
+        self.frames, self.steps = [], []
 
 
 def _light_up(world: Any) -> None:
@@ -437,17 +438,17 @@ def page(recordings: Sequence[Recording]) -> str:
         raise ConfigError(
             f"One page shows recordings of one task, not of {len(tasks)}{': ' * bool(tasks)}{', '.join(tasks)}."
         )
-    script = _asset("mcclt", "watch.js")
+    script = files.asset("mcclt", "page.js") + files.asset("mcclt", "watch.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        "style": _asset("mcclt.experiments", "report.css") + _asset("mcclt", "watch.css"),
+        "style": files.asset("mcclt.experiments", "report.css") + files.asset("mcclt", "watch.css"),
         "script": script,
         "task": html.escape(tasks[0]),
         "who": html.escape(", ".join(map(label, recordings))),
         "data": embed(content(recordings)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("mcclt", "watch.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], files.asset("mcclt", "watch.html"))
 
 
 def write(recordings: Sequence[Recording], path: str | Path) -> Path:
@@ -530,10 +531,6 @@ def _numbers(values: np.ndarray) -> list[float | int | None]:
     from mcclt.experiments.report import rounded
 
     return rounded(np.asarray(values, float), DIGITS)
-
-
-def _asset(package: str, name: str) -> str:
-    return (importlib.resources.files(package) / "data" / name).read_text(encoding="utf-8")
 
 
 # --- mcclt watch -----------------------------------------------------------------------------------------------

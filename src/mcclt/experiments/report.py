@@ -1,13 +1,12 @@
 """The report: a store's results as one page that needs nothing else, with its tables and figures as files beside it.
 
 The page is data/report.html with report.css, report.js and the learning curves put into it. Whatever comes from a
-store is escaped, and the page's own policy forbids every script but report.js and every request to a network.
+store is escaped, and the page forbids itself every script but its own and every request to a network.
 """
 
 import base64
 import hashlib
 import html
-import importlib.resources
 import json
 import math
 import re
@@ -38,6 +37,7 @@ QUANTITIES = {
 """Columns of a learning curve that can be looked at, the likeliest first: its seeds are in the page too."""
 VERDICTS = {"confirmed": "✓", "not confirmed": "≈", "opposite": "✕", "not measured": "○"}
 """A sign for each, so that none is told by its colour alone."""
+HERE = "mcclt.experiments"
 NO_FIGURES = "The figures need matplotlib: pip install 'mcclt[plots]', then make this report again."
 
 
@@ -71,11 +71,11 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         results: of a store; at least one.
         drawings: figures as inline SVG, by name; None if there was nothing to draw them with.
     """
-    script = _asset("report.js")
+    script = files.asset("mcclt", "page.js") + files.asset(HERE, "report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        "style": _asset("report.css"),
+        "style": files.asset(HERE, "report.css"),
         "script": script,
         "summary": _summary(results),
         "origin": _origin(results),
@@ -89,11 +89,7 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         "commands": _commands(results),
         "data": embed(curves(results)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
-
-
-def _asset(name: str) -> str:
-    return (importlib.resources.files("mcclt.experiments") / "data" / name).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], files.asset(HERE, "report.html"))
 
 
 # --- tables and figures ----------------------------------------------------------------------------------------

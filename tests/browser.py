@@ -1,0 +1,21 @@
+"""What tests of pages ask a real browser."""
+
+CONTRAST = """
+const probe = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const rgb = (colour) => { probe.clearRect(0, 0, 1, 1); probe.fillStyle = colour; probe.fillRect(0, 0, 1, 1);
+  return probe.getImageData(0, 0, 1, 1).data; };
+const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, w, k) => {
+  const v = c[k] / 255; return sum + w * (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); }, 0);
+const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+  if (c[3] > 200) return c; } return [255, 255, 255]; };
+const poor = new Set();
+for (const e of document.querySelectorAll('body *')) {
+  if (e.closest('svg, script, style, noscript') || !e.checkVisibility()) continue;
+  if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+  const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((p, q) => q - p);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) poor.add(`${e.tagName}.${e.className}: ${ratio.toFixed(2)}`);
+}
+return [...poor];
+"""
+"""Texts, by their element, whose contrast with what is behind them is below 4.5."""
