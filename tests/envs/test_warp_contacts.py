@@ -7,11 +7,11 @@ import pytest
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: mcclt[gpu]")
 
 STEEP = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>
-<body pos="0 0 .28" euler="{tilt} 0 40"><freejoint/><geom type="capsule" size=".1" fromto="0 0 -.2 0 0 .2"/></body>
+<body pos="0 0 .28" euler="{tilt} {tilt} 0"><freejoint/><geom type="capsule" size=".1" fromto="0 0 -.2 0 0 .2"/></body>
 </worldbody></mujoco>"""
 
 
-@pytest.mark.parametrize("tilt", [10, 60])  # within 30° of the normal, where MuJoCo Warp gives up; and not
+@pytest.mark.parametrize("tilt", [10, 50])  # within 30° of the normal, where MuJoCo Warp gives up; and not
 def test_tangents_are_mujocos(tilt: int) -> None:
     from mcclt.envs.mujoco_warp import _import_warp
 
@@ -22,7 +22,7 @@ def test_tangents_are_mujocos(tilt: int) -> None:
 
     model = mujoco.MjModel.from_xml_string(STEEP.format(tilt=tilt))
     data = mujoco.MjData(model)
-    if tilt == 60:
+    if tilt == 50:
         data.qpos[2] = 0.15
     mujoco.mj_forward(model, data)
     ours, worlds = mjw.put_model(model), mjw.put_data(model, data, nconmax=8, njmax=40)
