@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from mcclt.config import AgentConfig
-from mcclt.critics import CRITICS, Critic, Prediction, Sample, fit, optimiser_of
+from mcclt.critics import CRITICS, Critic, Prediction, Sample, divide, fit, optimiser_of, total_loss
 from mcclt.nets import count
 
 OBS, BATCH, N = 3, 15, 4  # the shapes of test_learner.py: what is compiled there is found again here
@@ -225,9 +225,9 @@ def test_fit_is_adam():
     critic, sample = critic_of("plain", critic_iterations=3, critic_learning_rate=0.05), random_sample(5)
     params = critic.init(jax.random.key(4), OBS)
     start = optimiser_of(critic.config).init(params)
-    got, _, first = jax.jit(lambda p, o, s, k: fit(critic, p, o, s, k))(params, start, sample, jax.random.key(0))
+    got, _ = jax.jit(lambda p, o, s: fit(critic, p, o, (s,), 3))(params, start, sample)
     theta, s = float64(params[0]), Sample(*float64(tuple(sample)))
-    np.testing.assert_allclose(first, squared(theta, s, None, None), rtol=1e-5)
+    np.testing.assert_allclose(total_loss(critic, params, (sample,)), squared(theta, s, None, None), rtol=1e-5)
     m = v = jax.tree.map(np.zeros_like, theta)
     for t in (1, 2, 3):
         g = numeric_gradient(lambda p: squared(p, s, None, None), theta)
@@ -258,16 +258,21 @@ class Recorder(Critic):
 
 def test_members_see_disjoint_parts_redrawn_by_key():
     # 13 rows, 3 members: 4 rows each, one row left over. Row number = observation.
-    critic = Recorder(AgentConfig(critic_iterations=2))
+    critic = Recorder(AgentConfig())
     rows = jnp.arange(13.0)
     blank = jnp.zeros((13, 1))
     sample = Sample(rows[:, None], jnp.ones(13), rows, rows, rows, blank, blank)
     params = critic.init(jax.random.key(0), 1)
-    program = jax.jit(lambda k: fit(critic, params, optimiser_of(critic.config).init(params), sample, k))
+
+    @jax.jit
+    def program(key):
+        parts = divide(critic, sample, key)
+        members, _ = fit(critic, params, optimiser_of(critic.config).init(params), parts, 2)
+        return members, total_loss(critic, params, parts)
 
     def seen(key):
-        members, _, first = program(jax.random.key(key))
-        assert first == 1.0  # mean over members of mean (0 − 1)²
+        members, loss = program(jax.random.key(key))
+        assert loss == 3.0  # of three members: mean (0 − 1)²
         return np.stack([np.asarray(m) != 0 for m in members])
 
     a, again, b = seen(0), seen(0), seen(1)

@@ -63,13 +63,13 @@ class Poisoned:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
-    def step_device(self, action: Any) -> Any:
+    def step_device(self, action: Any, meanwhile: Any) -> Any:
         if self._t == self._at:
             state = self._env.get_state()
             state["qvel"][self._which] = np.nan
             self._env.set_state(state)
         self._t += 1
-        return self._env.step_device(action)
+        return self._env.step_device(action, meanwhile)
 
 
 # --- collecting --------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def interrupt(trainer: Trainer, where: str) -> None:
         case "step":
             trainer.env.step = At(trainer.env.step, 2 * 8 + 5)  # type: ignore[method-assign]
         case "learning of the second group":
-            trainer._update["b"] = At(trainer._update["b"], 3)
+            trainer._improve["b"] = At(trainer._improve["b"], 3)
         case "evaluation":
             trainer.evaluate = At(trainer.evaluate, 3)  # type: ignore[method-assign]
 

@@ -188,7 +188,8 @@ def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, floa
     state = learner.init(jnp.uint32(0))
     bars = learner.predict(state, obs).bars
     sample = Sample(obs, numbers, numbers, numbers, numbers, bars, bars)
-    fit = jax.jit(lambda s: critics.fit(learner.critic, s.critic, s.critic_opt, sample, jax.random.key(0)))
+    lesson = critics.divide(learner.critic, sample, jax.random.key(0))
+    fit = jax.jit(lambda s: learner.fit(s, lesson, learner.config.critic_iterations))
     action = learner.policy.sample(state.policy, obs, learner.policy.noise(jax.random.key(0), (size,)))
     policy_sample = PolicySample(obs, action, numbers, jnp.ones(size))
     improve = jax.jit(lambda s: learner.policy_update.update(s.policy, s.policy_opt, policy_sample))

@@ -87,41 +87,42 @@ class Critic(abc.ABC):
         return nets.init_mlp(key, (obs_size, *self.config.critic_hidden, outputs))
 
 
-def fit(
-    critic: Critic, params: tuple[Params, ...], opt_state: Any, sample: Sample, key: jax.Array
-) -> tuple[tuple[Params, ...], Any, jax.Array]:
-    """`critic_iterations` full-batch Adam steps; each member sees only its own part of the batch.
+def divide(critic: Critic, sample: Sample, key: jax.Array) -> tuple[Sample, ...]:
+    """Each member's own part of a batch: disjoint, of equal size, redrawn every update.
 
-    The parts are disjoint, of equal size, and redrawn every update. They are gathered, not masked, so K
-    members cost about as much as one.
-
-    Returns:
-        New parameters, new optimiser state, and the loss before the first step.
+    They are gathered, not masked, so K members cost about as much as one.
     """
-    size = sample.obs.shape[0]
     if critic.members == 1:
-        parts = [sample]
-    else:
-        order = jax.random.permutation(key, size)
-        share = size // critic.members
-        rows = [order[k * share : (k + 1) * share] for k in range(critic.members)]
-        parts = [jax.tree.map(lambda x, r=r: x[r], sample) for r in rows]
+        return (sample,)
+    size = sample.obs.shape[0]
+    order = jax.random.permutation(key, size)
+    share = size // critic.members
+    rows = [order[k * share : (k + 1) * share] for k in range(critic.members)]
+    return tuple(jax.tree.map(lambda x, r=r: x[r], sample) for r in rows)
 
-    def total_loss(members: tuple[Params, ...]) -> jax.Array:
-        # A loop, not vmap: members share no parameter, and batched products are slower on a CPU.
-        return sum((critic.loss(p, part) for p, part in zip(members, parts, strict=True)), start=jnp.zeros(()))
 
+def total_loss(critic: Critic, params: tuple[Params, ...], parts: tuple[Sample, ...]) -> jax.Array:
+    """The sum of the members' losses, each on its own part of the batch."""
+    # A loop, not vmap: members share no parameter, and batched products are slower on a CPU.
+    return sum((critic.loss(p, part) for p, part in zip(params, parts, strict=True)), start=jnp.zeros(()))
+
+
+def fit(
+    critic: Critic, params: tuple[Params, ...], opt_state: Any, parts: tuple[Sample, ...], iterations: int
+) -> tuple[tuple[Params, ...], Any]:
+    """Full-batch Adam steps; returns new parameters and new optimiser state.
+
+    Steps depend on nothing but their predecessor: n at once or in pieces come to the same.
+    """
     optimiser = optimiser_of(critic.config)
 
-    def step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-        params, opt_state, first = carry
-        loss, grads = jax.value_and_grad(total_loss)(params)
+    def step(_: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        params, opt_state = carry
+        grads = jax.grad(total_loss, argnums=1)(critic, params, parts)
         updates, opt_state = optimiser.update(grads, opt_state)
-        return optax.apply_updates(params, updates), opt_state, jnp.where(i == 0, loss, first)
+        return optax.apply_updates(params, updates), opt_state
 
-    start = (params, opt_state, jnp.zeros(()))
-    params, opt_state, first = jax.lax.fori_loop(0, critic.config.critic_iterations, step, start)
-    return params, opt_state, first / critic.members
+    return jax.lax.fori_loop(0, iterations, step, (params, opt_state))
 
 
 def optimiser_of(config: AgentConfig) -> optax.GradientTransformation:

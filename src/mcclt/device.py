@@ -5,7 +5,7 @@ waits once, at the end.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import jax
@@ -34,8 +34,11 @@ class DeviceVectorEnv(Protocol):
         """Starts a new episode everywhere; returns observations [n, O]."""
         ...
 
-    def step_device(self, action: jax.Array) -> Any:
-        """Steps all environments under the actions [n, action_size]; a `Step` of JAX arrays."""
+    def step_device(self, action: jax.Array, meanwhile: Callable[[], None]) -> Any:
+        """Steps all environments under the actions [n, action_size]; a `Step` of JAX arrays.
+
+        `meanwhile` is called when the physics is under way.
+        """
         ...
 
     def restart_device(self, which: jax.Array) -> jax.Array:
@@ -57,8 +60,8 @@ def lives_on_device(env: object) -> TypeGuard[DeviceVectorEnv]:
 
 
 class _Bounds(NamedTuple):
-    low: np.ndarray
-    high: np.ndarray
+    low: Any
+    high: Any
 
     def send(self, action: jax.Array) -> jax.Array:
         """Actions [A, E, D] as the environments take them: [n, D], clipped to the box."""
@@ -66,7 +69,9 @@ class _Bounds(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="policy", donate_argnames="rollout")
-def _act(policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: Any):
+def _act(
+    policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: jax.Array
+) -> tuple[jax.Array, Rollout]:
     """Actions of all agents at step t, put into the rollout; and what is sent to the environments [n, D]."""
     with jax.default_matmul_precision("highest"):
         action = jax.vmap(policy.sample)(params, obs, noise[:, t])
@@ -81,9 +86,9 @@ def _act(policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, nois
     return bounds.send(action), rollout
 
 
-@functools.partial(jax.jit, donate_argnames="rollout")
-def _record(rollout: Rollout, step: Any, t: Any) -> tuple[Rollout, jax.Array]:
-    """Puts the outcome of step t into the rollout; and the observations [A, E, O] to act on next."""
+@functools.partial(jax.jit, donate_argnames=("rollout", "t"))
+def _record(rollout: Rollout, step: Any, t: jax.Array) -> tuple[Rollout, jax.Array, jax.Array]:
+    """Puts the outcome of step t into the rollout; and the observations [A, E, O] to act on next, at t + 1."""
     agents, _, n_envs = rollout.reward.shape
 
     def put(buffer: jax.Array, value: jax.Array) -> jax.Array:
@@ -97,7 +102,7 @@ def _record(rollout: Rollout, step: Any, t: Any) -> tuple[Rollout, jax.Array]:
         put(rollout.truncated, step.truncated),
         put(rollout.next_obs, step.next_obs),
     )
-    return rollout, step.obs.reshape(agents, n_envs, -1)
+    return rollout, step.obs.reshape(agents, n_envs, -1), t + 1
 
 
 @jax.jit
@@ -114,10 +119,12 @@ def collect(
     noise: Any,
     stats: EpisodeStats,
     raise_faults: bool,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> tuple[Rollout, Any, list[Fault]]:
     """`mcclt.collect.collect` on the device: the same arguments and results, as JAX arrays.
 
-    Faults are looked for at the end: an environment that stops being a number spoils nobody else's.
+    Faults are looked for at the end: an environment that stops being a number spoils nobody else's. `meanwhile` is
+    called once per step, when the physics is under way: it may give JAX other work, which runs beside it.
     """
     spec = env.spec
     agents, horizon, n_envs, size = noise.shape
@@ -133,17 +140,20 @@ def collect(
         jnp.empty((*shape, spec.obs_size), jnp.float32),
     )
     # Committed like what the environments return: `_act` would compile anew for every mixture (see `map_agents`).
-    params, noise, rollout, obs = jax.device_put((params, noise, rollout, obs), jax.devices()[0])
-    for t in range(horizon):
+    # The number of the step, too, is counted on the device: the loop sends nothing there.
+    params, bounds, noise, rollout, obs, t = jax.device_put(
+        (params, bounds, noise, rollout, obs, np.int32(0)), jax.devices()[0]
+    )
+    for _ in range(horizon):
         interrupts.check()
         sent, rollout = _act(policy, params, bounds, rollout, noise, obs, t)
-        rollout, obs = _record(rollout, env.step_device(sent), t)
+        rollout, obs, t = _record(rollout, env.step_device(sent, meanwhile), t)
     env.check_room()
 
     reward = np.asarray(rollout.reward)
     done = np.asarray(rollout.terminated | rollout.truncated)
-    for t in range(horizon):
-        stats.add(reward[:, t], done[:, t])
+    for i in range(horizon):
+        stats.add(reward[:, i], done[:, i])
     faults = _faults(np.asarray(_finite(rollout)))
     if faults and raise_faults:
         raise FaultError(faults[0])
@@ -198,7 +208,9 @@ def _count(tally: _Tally, step: Any) -> _Tally:
     )
 
 
-def run_episodes(env: DeviceVectorEnv, policy: Policy, params: Params, agents: int) -> Episodes:
+def run_episodes(
+    env: DeviceVectorEnv, policy: Policy, params: Params, agents: int, meanwhile: Callable[[], None] = lambda: None
+) -> Episodes:
     """One deterministic episode of every environment: n / agents of each agent.
 
     Args:
@@ -206,17 +218,18 @@ def run_episodes(env: DeviceVectorEnv, policy: Policy, params: Params, agents: i
         policy: the family all agents share.
         params: their parameters, stacked [A, ...].
         agents: A.
+        meanwhile: as for `collect`.
     """
     spec = env.spec
     assert spec.action_low is not None and spec.action_high is not None
     bounds = _Bounds(spec.action_low, spec.action_high)
     n = env.num_envs
     tally = _Tally(jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.ones(n, bool))
-    params, tally = jax.device_put((params, tally), jax.devices()[0])  # committed, as in `collect`
+    params, bounds, tally = jax.device_put((params, bounds, tally), jax.devices()[0])  # committed, as in `collect`
     obs = env.reset_device()
     for t in range(1, LONGEST + 1):
         interrupts.check()
-        step = env.step_device(_mode(policy, params, bounds, obs.reshape(agents, n // agents, -1)))
+        step = env.step_device(_mode(policy, params, bounds, obs.reshape(agents, n // agents, -1)), meanwhile)
         tally, obs = _count(tally, step), step.obs
         if (t % GLANCE == 0 or t == spec.max_episode_steps) and not np.asarray(tally.running).any():
             break

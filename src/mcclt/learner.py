@@ -5,7 +5,7 @@ stored transitions to new parameters, is `Learner.update`, a pure function of ex
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from mcclt.randomness import Purpose, stream
 from mcclt.weighting import WEIGHTINGS, Temperature, Weighting
 
 Metrics = dict[str, jax.Array]
+Lesson = tuple[Sample, ...]
+"""What the members of a critic learn from, each from its own part."""
 
 
 @jax.tree_util.register_dataclass
@@ -39,6 +41,8 @@ class AgentState:
     critic_opt: Any
     temperature: jax.Array
     """[] float32: that of the last update, in the paper's units; 0 before the first, or if none was found."""
+    skipped: jax.Array
+    """[] int32: how often a new policy or critic was dropped because it had a number that is not finite."""
 
 
 @jax.tree_util.register_dataclass
@@ -106,6 +110,7 @@ class Learner:
             critic=critic,
             critic_opt=critics.optimiser_of(self.config).init(critic),
             temperature=jnp.zeros((), jnp.float32),
+            skipped=jnp.zeros((), jnp.int32),
         )
 
     def predict(self, state: AgentState, obs: jax.Array) -> Prediction:
@@ -118,6 +123,14 @@ class Learner:
 
     def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
         """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
+        state, lesson, metrics = self.improve(state, rollout)
+        return self.accept(state, self.fit(state, lesson, self.config.critic_iterations)), metrics
+
+    def improve(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Lesson, Metrics]:
+        """The first half: everything but the critic's fit, which only the next update needs.
+
+        So a new rollout can be collected while the critic still learns from this one.
+        """
         config = self.config
         obs, next_obs = flatten(rollout.obs), flatten(rollout.next_obs)
 
@@ -143,26 +156,21 @@ class Learner:
                 weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
             ),
         )
+        (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
 
-        # Lines 16-17: target bars, and the critic's and variance network's losses.
-        critic, critic_opt, value_loss = critics.fit(
-            self.critic,
-            state.critic,
-            state.critic_opt,
-            Sample(
-                obs=obs,
-                returns=returns,
-                advantage=advantage,
-                reward=flatten(rollout.reward),
-                discount=config.gamma * ~flatten(rollout.terminated),
-                bars=now.bars,
-                next_bars=after.bars,
-            ),
-            stream(state.seed, Purpose.MEMBER_SPLIT, state.update),
+        # Lines 16-17, prepared: what the target bars, and the critic's and variance network's losses are made from.
+        sample = Sample(
+            obs=obs,
+            returns=returns,
+            advantage=advantage,
+            reward=flatten(rollout.reward),
+            discount=config.gamma * ~flatten(rollout.terminated),
+            bars=now.bars,
+            next_bars=after.bars,
         )
-        new_state = AgentState(state.seed, state.update + 1, policy, policy_opt, critic, critic_opt, temperature.value)
+        lesson = critics.divide(self.critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
         metrics = policy_metrics | {
-            "train/value_loss": value_loss,
+            "train/value_loss": critics.total_loss(self.critic, state.critic, lesson) / self.critic.members,
             "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
             **self.critic.diagnostics(state.critic, obs),
             "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, obs))),
@@ -173,8 +181,28 @@ class Learner:
             "weight/min": jnp.min(weight),
             "weight/temperature": temperature.value,
             "weight/search_failed": 1.0 - temperature.found,
+            "train/skipped": (state.skipped + skipped).astype(jnp.float32),
         }
-        return new_state, metrics
+        new = replace(
+            state,
+            update=state.update + 1,
+            policy=policy,
+            policy_opt=policy_opt,
+            temperature=temperature.value,
+            skipped=state.skipped + skipped,
+        )
+        return new, lesson, metrics
+
+    def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
+        """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
+        critic, critic_opt = critics.fit(self.critic, state.critic, state.critic_opt, lesson, iterations)
+        return replace(state, critic=critic, critic_opt=critic_opt)
+
+    def accept(self, before: AgentState, after: AgentState) -> AgentState:
+        """The agent after its fit; with its old critic if the new one is not finite everywhere."""
+        old, new = (before.critic, before.critic_opt), (after.critic, after.critic_opt)
+        (critic, critic_opt), skipped = keep_finite(old, new)
+        return replace(after, critic=critic, critic_opt=critic_opt, skipped=after.skipped + skipped)
 
     def advantages_and_returns(
         self, rollout: Rollout, now: Prediction, after: Prediction, weight: jax.Array, next_weight: jax.Array
@@ -203,7 +231,13 @@ def flatten(x: jax.Array) -> jax.Array:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
+def keep_finite(old: Any, new: Any) -> tuple[Any, jax.Array]:
+    """The new tree if all its numbers are finite, otherwise the old one; and whether that was necessary."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
+    return jax.tree.map(lambda a, b: jnp.where(finite, b, a), old, new), ~finite
+
+
+def map_agents(function: Callable[..., Any], committed: bool = False) -> Callable[..., Any]:
     """Maps a function of one agent over stacked agents (leading axis of every argument).
 
     On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 (conjugate
@@ -212,6 +246,10 @@ def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
     every mixture of committed and free arrays, and fresh agents would be free. On a CPU: one compiled
     program, called agent by agent. There batched matrix products are slower than a loop, and the same
     program for any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
+
+    Args:
+        function: of one agent.
+        committed: whether arguments are results of another such map, and so need no looking at.
     """
     if jax.default_backend() != "cpu":
 
@@ -220,7 +258,7 @@ def map_agents(function: Callable[..., Any]) -> Callable[..., Any]:
                 return jax.vmap(function)(*args)
 
         program, gpu = jax.jit(precise), jax.devices()[0]
-        return lambda *args: program(*jax.device_put(args, gpu))
+        return program if committed else lambda *args: program(*jax.device_put(args, gpu))
     one = jax.jit(function)
 
     def mapped(*args: Any) -> Any:

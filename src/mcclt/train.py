@@ -18,6 +18,7 @@ from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.evaluate import Episodes, run_episodes
+from mcclt.fitting import Fit, Learnt
 from mcclt.learner import AgentState, Learner, Rollout, map_agents
 from mcclt.nets import Params
 from mcclt.randomness import Purpose, stream
@@ -45,7 +46,7 @@ class Boundary:
     """Everything at the moment between two updates, from which a run continues exactly."""
 
     update: int
-    states: dict[str, AgentState]
+    learnt: Learnt
     obs: np.ndarray
     env_state: dict[str, np.ndarray] | None
     stats: dict[str, np.ndarray]
@@ -80,9 +81,12 @@ class Trainer:
         self.policy = next(iter(self.learners.values())).policy
         seeds = np.asarray(config.seeds, np.uint32)
         self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
-        self._update = {name: map_agents(learner.update) for name, learner in self.learners.items()}
+        self._improve = {name: map_agents(learner.improve) for name, learner in self.learners.items()}
+        # On the device, pieces of the critics' fits go between the steps of the next rollout; elsewhere beside it.
+        pieces = max(1, config.horizon // len(config.groups)) if device.lives_on_device(self.env) else 1
+        self._fits = {name: Fit.of(learner, pieces) for name, learner in self.learners.items()}
         self._noise = map_agents(self._agent_noise)
-        self.states = {name: init(seeds) for name, init in self._init.items()}
+        self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()}, {}, self._fits)
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
@@ -95,6 +99,11 @@ class Trainer:
         """What a person should be told; `run` passes it on."""
 
     # --- parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> dict[str, AgentState]:
+        """Every group's agents, stacked, with all that they have learnt so far."""
+        return self._learnt.states
 
     @property
     def step(self) -> int:
@@ -122,8 +131,7 @@ class Trainer:
 
     def policies(self, xp: Any) -> Params:
         """All agents' policy parameters, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
-        groups = [state.policy for state in self.states.values()]
-        return jax.tree.map(lambda *x: xp.concatenate([xp.asarray(v) for v in x]), *groups)
+        return jax.tree.map(lambda *x: xp.concatenate([xp.asarray(v) for v in x]), *self._learnt.policies)
 
     # --- one update ----------------------------------------------------------------------------------------
 
@@ -160,7 +168,7 @@ class Trainer:
 
     def _rewind(self, to: Boundary) -> None:
         """Undoes a half-made update, so that training can go on in this process too."""
-        self.update, self.states, self.status = to.update, dict(to.states), list(to.status)
+        self.update, self._learnt, self.status = to.update, to.learnt, list(to.status)
         self.stats = EpisodeStats.from_arrays(to.stats)
         self._last_fault = dict(to.last_fault)
         if to.env_state is not None:
@@ -188,7 +196,8 @@ class Trainer:
     ) -> tuple[Rollout, Any, list[Fault]]:
         """`collect` with the agents' policies, where the environments live."""
         if device.lives_on_device(env):
-            return device.collect(env, self.policy, self.policies(jnp), obs, noise, stats, raise_faults)
+            meanwhile = self._learnt.go_on
+            return device.collect(env, self.policy, self.policies(jnp), obs, noise, stats, raise_faults, meanwhile)
         return collect(env, self.policy, self.policies(np), obs, np.asarray(noise), stats, raise_faults)
 
     def _forget_running(self) -> None:
@@ -221,23 +230,23 @@ class Trainer:
 
     def _learn(self, rollout: Rollout, ok: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """Updates every group; agents that are not `ok` keep what they knew."""
-        metrics = {}
+        old = self.states
+        new, lessons, metrics = {}, {}, {}
         size = len(self.config.seeds)
         for g, name in enumerate(self.learners):
             interrupts.check()
-            members = slice(g * size, (g + 1) * size)
-            part = jax.tree.map(lambda x, m=members: x[m], rollout)
-            new, values = self._update[name](self.states[name], part)
-            if not ok[members].all():
-                kept = jax.tree.map(
-                    lambda old, x, m=ok[members]: jnp.where(m.reshape(-1, *[1] * (x.ndim - 1)), x, old),
-                    self.states[name],
-                    new,
-                )
-                new = dataclasses.replace(kept, update=new.update)
-            self.states[name] = new
-            metrics[name] = values
-        return jax.tree.map(np.asarray, metrics)  # waits here, when every group is under way
+            part = jax.tree.map(lambda x, g=g: x[g * size : (g + 1) * size], rollout)
+            new[name], lessons[name], metrics[name] = self._improve[name](old[name], part)
+        found = jax.tree.map(np.asarray, metrics)  # waits here, when every group is under way
+        learnt = Learnt(new, lessons, self._fits)
+        if not ok.all():
+            oks = dict(zip(self.learners, ok.reshape(-1, size), strict=True))
+            kept = {name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()}
+            learnt = Learnt(kept, {}, self._fits)
+        elif not device.lives_on_device(self.env):
+            learnt.finish()  # runs beside whatever the host does next
+        self._learnt = learnt
+        return found
 
     def _evaluate_if_due(self) -> np.ndarray | None:
         config = self.config
@@ -277,7 +286,7 @@ class Trainer:
             self._evaluators[episodes] = self.make_env(Purpose.EVAL_RESET, index, episodes)
         env = self._evaluators[episodes]
         env.rekey(keys_of([seed for _, seed in self.agents], Purpose.EVAL_RESET, index, episodes))
-        return device.run_episodes(env, self.policy, self.policies(jnp), len(self.agents))
+        return device.run_episodes(env, self.policy, self.policies(jnp), len(self.agents), self._learnt.go_on)
 
     def _rows(
         self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None, ok: np.ndarray
@@ -307,7 +316,7 @@ class Trainer:
         assert self._obs is not None
         return Boundary(
             update=self.update,
-            states=dict(self.states),
+            learnt=self._learnt,
             obs=self._obs.copy(),
             env_state=self.env.get_state() if self.spec.resumable else None,
             stats=self.stats.to_arrays(),
@@ -320,12 +329,12 @@ class Trainer:
         if self.boundary is None:  # nothing collected yet: there is no environment state worth keeping
             stats = self.stats.to_arrays()
             boundary = Boundary(
-                self.update, self.states, np.zeros(0), None, stats, tuple(self.status), self._last_fault
+                self.update, self._learnt, np.zeros(0), None, stats, tuple(self.status), self._last_fault
             )
         else:
             boundary = self.boundary
         arrays: checkpoint.Arrays = {}
-        for name, state in boundary.states.items():
+        for name, state in boundary.learnt.states.items():
             arrays |= checkpoint.flatten(f"agents/{name}", state)
         if boundary.env_state is not None:
             arrays |= {f"env/{k}": v for k, v in boundary.env_state.items()} | {"obs": boundary.obs}
@@ -354,9 +363,11 @@ class Trainer:
             raise CheckpointError(
                 f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
             )
+        states = {}
         for name, state in self.states.items():
             fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
-            self.states[name] = jax.tree.map(jnp.asarray, fresh)
+            states[name] = jax.tree.map(jnp.asarray, fresh)
+        self._learnt = Learnt(states, {}, self._fits)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
         env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
@@ -373,6 +384,15 @@ class Trainer:
             self.env.close()
             self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
         return self.update == 0
+
+
+def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
+    """New agents where `ok` [S], old ones elsewhere; the count of updates goes on in all."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(ok.reshape(-1, *[1] * (b.ndim - 1)), b, a)
+
+    return dataclasses.replace(jax.tree.map(choose, old, new), update=new.update)
 
 
 def keys_of(seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int) -> list[Key]:

@@ -26,7 +26,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,10 +196,14 @@ class WarpVectorEnv:
         )
         return self._settle(state, self._now.derived, which)
 
-    def step_device(self, action: Any) -> Step:
-        """Steps all environments under the actions [n, action_size]; everything stays on the device."""
+    def step_device(self, action: Any, meanwhile: Callable[[], None] = lambda: None) -> Step:
+        """Steps all environments under the actions [n, action_size]; everything stays on the device.
+
+        `meanwhile` is called when the physics is under way: what it gives JAX to do runs beside it.
+        """
         action = self._physics.put(action)
         self._physics.step(action)
+        meanwhile()
         told, self._counters, state, last, ended = self._programs.outcome(
             self._streams, self._now, self._physics.view(), self._physics.warm(), action, self._counters
         )
