@@ -412,7 +412,7 @@ def evaluate_policy(
         raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
     source = env if env is not None else (model._env or model.config.task)
     index = model.seeds[model._index(seed)]
-    config = model.config if env is None else dataclasses.replace(model.config, engine="auto")
+    config = model.config if env is None else dataclasses.replace(model.config, engine="auto", step_timeout=None)
     vec = make_envs(config, source, [index], Purpose.EVAL_RESET, 0, min(n_envs, n_eval_episodes))
     try:
         spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]

@@ -87,7 +87,7 @@ class Train:
     out: Path | None = None
     """The run directory; unset: runs/TASK__VARIANTS__TIME."""
     resume: Path | None = None
-    """Continue this run directory exactly (--steps may be raised, --on-nan and --threads changed)."""
+    """Continue this run directory exactly (--steps may be raised; --on-nan, --threads and --step-timeout changed)."""
     quiet: bool = False
     """Show no progress."""
     wandb: bool = False

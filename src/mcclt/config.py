@@ -138,7 +138,7 @@ class AgentConfig:
 
 
 MAX_SEED = 2**32 - 1
-FREE = ("steps", "on_nan", "threads")
+FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
 
 
@@ -174,11 +174,19 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; one is always written at the end."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """When an environment raises or returns NaN: end the run, stop that agent, or restart it (twice running: stop)."""
+    """When an environment raises, hangs, or returns NaN: end the run, stop that agent, or restart it (twice: stop)."""
+
+    step_timeout: float | None = None
+    """Seconds that a step or reset of an environment may take before on_nan applies (gymnasium-async); unset: any."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         check_literals(self)
+        require(
+            self.step_timeout is None or 0 < self.step_timeout < math.inf,
+            f"step_timeout = {self.step_timeout}",
+            "a positive number of seconds, or unset",
+        )
         require(len(self.groups) > 0, "groups = {}", "at least one group")
         for name in self.groups:
             require(

@@ -406,9 +406,16 @@ def make_envs(
     """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
     keys = keys_of(seeds, purpose, index, n_envs)
     engine = config.engine
-    if purpose != Purpose.TRAIN_RESET and engine == "gymnasium-async":
+    if purpose != Purpose.TRAIN_RESET and engine == "gymnasium-async" and config.step_timeout is None:
         engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
-    return make_vec(source, keys, engine=engine, max_episode_steps=config.max_episode_steps, num_threads=config.threads)
+    return make_vec(
+        source,
+        keys,
+        engine=engine,
+        max_episode_steps=config.max_episode_steps,
+        num_threads=config.threads,
+        step_timeout=config.step_timeout,
+    )
 
 
 def resolved(config: RunConfig, learners: dict[str, Learner]) -> RunConfig:

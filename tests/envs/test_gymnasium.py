@@ -293,13 +293,17 @@ def test_numbers_that_are_not_finite_pass_through():
     assert np.isfinite(step.next_obs[[0, 2]]).all() and vec.faults() == {}
 
 
-def test_a_process_that_dies_is_named():
+def test_a_process_that_dies_is_named_and_replaced():
     """No exception reaches us from a crash; the pipe just closes."""
     vec = GymnasiumAsyncEngine().make(lambda: Faulty("crash"), KEYS, None, None)
     vec.reset()
     vec.step(act(vec))
-    with pytest.raises(EnvironmentFault, match=r"worker process of .* died"):
-        vec.step(act(vec))
+    step = vec.step(act(vec))
+    assert vec.faults() == {1: "ended its process with exit code 1 in step"}
+    assert np.isnan(step.reward).tolist() == step.truncated.tolist() == [False, True, False]
+    assert np.isnan(step.next_obs).all(axis=1).tolist() == [False, True, False]
+    assert step.obs[:, 0].tolist() == [2, 0, 2], "a new episode begins"
+    assert vec.step(act(vec)).next_obs[:, 0].tolist() == [3, 1, 3] and vec.faults() == {}
     vec.close()
 
 

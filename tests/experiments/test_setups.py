@@ -204,6 +204,7 @@ def test_settings_that_do_not_matter() -> None:
         "engine": "native",
         "threads": 2,
         "on_nan": "stop",
+        "step_timeout": 5.0,
         "checkpoint_freq": 7,
         "eval_freq": 7,
         "eval_episodes": 3,

@@ -55,6 +55,7 @@ def make_vec(
     engine: str = "auto",
     max_episode_steps: int | None = None,
     num_threads: int | None = None,
+    step_timeout: float | None = None,
 ) -> VectorEnv:
     """Makes a vector environment with one environment per key.
 
@@ -65,6 +66,7 @@ def make_vec(
         engine: One of `ENGINES`, or "auto" for the first of them that runs the task.
         max_episode_steps: A time limit in place of the task's own.
         num_threads: Threads of the engine; as many as there are cores if not given.
+        step_timeout: Seconds that a step or a reset may take; one that takes longer is a fault of its environment.
 
     Raises:
         UnknownNameError: If there is no such task or engine.
@@ -91,7 +93,16 @@ def make_vec(
             engine = "warp"
     elif able and engine not in able:
         raise ConfigError(f"Engine {engine!r} cannot run {task!r}; use one of: {', '.join(able)}, or 'auto'.")
-    return ENGINES[engine].make(task, keys, max_episode_steps, num_threads)
+    if step_timeout is None:
+        return ENGINES[engine].make(task, keys, max_episode_steps, num_threads)
+    if engine != "gymnasium-async":
+        raise ConfigError(
+            f"step_timeout = {step_timeout:g} needs an engine whose steps can be ended, and {engine!r} steps in this "
+            "process: choose engine gymnasium-async, or leave step_timeout out."
+        )
+    from mcclt.envs.gymnasium import GymnasiumAsyncEngine
+
+    return GymnasiumAsyncEngine().make(task, keys, max_episode_steps, num_threads, step_timeout)
 
 
 def _has_gpu() -> bool:

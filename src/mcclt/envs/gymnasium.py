@@ -1,4 +1,4 @@
-"""Any single-agent Gymnasium environment, through Gymnasium's own vector classes.
+"""Any single-agent Gymnasium environment, through Gymnasium's SyncVectorEnv or in processes of their own.
 
 The engine for everything that is not ours: ids of the registry, the user's own classes, and factories.
 """
@@ -6,18 +6,17 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 import functools
 import importlib
 import importlib.util
-import multiprocessing
-import signal
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from mcclt.envs.api import EnvSpec, Key, Step, task_name
+from mcclt.envs.processes import Processes
 from mcclt.errors import (
     CheckpointError,
     ConfigError,
@@ -48,23 +47,28 @@ class GymnasiumEngine:
             return False
 
     def make(
-        self, task: object, keys: Sequence[Key], max_episode_steps: int | None, num_threads: int | None
+        self,
+        task: object,
+        keys: Sequence[Key],
+        max_episode_steps: int | None,
+        num_threads: int | None,
+        step_timeout: float | None = None,
     ) -> "GymnasiumVectorEnv":
-        """Makes one environment per key. `num_threads` means nothing here."""
+        """Makes one environment per key. `num_threads` means nothing here, `step_timeout` only to processes."""
         name = task_name(task)
         source = _source(task)
-        return GymnasiumVectorEnv(name, self.name, source, keys, max_episode_steps, self.asynchronous)
+        return GymnasiumVectorEnv(name, self.name, source, keys, max_episode_steps, self.asynchronous, step_timeout)
 
 
 class GymnasiumAsyncEngine(GymnasiumEngine):
-    """Steps each environment in a process of its own: worth it for slow environments only."""
+    """Steps each environment in a process of its own: worth it for environments that are slow, crash or hang."""
 
     name = "gymnasium-async"
     asynchronous = True
 
 
 class GymnasiumVectorEnv:
-    """Gymnasium's SyncVectorEnv or AsyncVectorEnv under the contract of `mcclt.envs.api.VectorEnv`."""
+    """Gymnasium's SyncVectorEnv, or our `Processes`, under the contract of `mcclt.envs.api.VectorEnv`."""
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class GymnasiumVectorEnv:
         keys: Sequence[Key],
         max_episode_steps: int | None,
         asynchronous: bool,
+        step_timeout: float | None,
     ) -> None:
         """Makes one environment to learn its spaces, then one per key."""
         make = functools.partial(_make_one, name, source, max_episode_steps)
@@ -100,16 +105,11 @@ class GymnasiumVectorEnv:
         self._faults: dict[int, str] = {}
         self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
 
-        makers = [functools.partial(_make_in_worker, make) if asynchronous else make] * len(keys)
-        self._envs: SyncVectorEnv | AsyncVectorEnv
+        self._envs: SyncVectorEnv | Processes
         if asynchronous:
-            # Never a plain fork: JAX runs threads, and a forked child can wait forever for their locks.
-            multiprocessing.set_forkserver_preload(["mcclt.envs.gymnasium"])  # imported once, not per worker
-            self._envs = self._call(
-                AsyncVectorEnv, makers, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
-            )
+            self._envs = Processes(make, len(keys), self.spec.obs_size, step_timeout)
         else:
-            self._envs = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+            self._envs = SyncVectorEnv([make] * len(keys), autoreset_mode=AutoresetMode.SAME_STEP)
 
     def reset(self) -> np.ndarray:
         """Starts a new episode everywhere; returns observations [n, O]."""
@@ -119,22 +119,28 @@ class GymnasiumVectorEnv:
         """Seeds anew and resets where the mask [n] is true; returns all observations [n, O]."""
         self._faults = {}
         if which.any():
-            seeds = [_seed(key, start) for key, start in zip(self._keys, self._starts.tolist(), strict=True)]
+            seeds: list[int | None] = [
+                _seed(key, start) for key, start in zip(self._keys, self._starts.tolist(), strict=True)
+            ]
             self._starts += which
-            self._obs, infos = self._call(self._envs.reset, seed=seeds, options={"reset_mask": which})
+            self._obs, infos = self._envs.reset(seed=seeds, options={"reset_mask": which})
             self._note_faults(infos)
         return self._obs
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
         action = (action + self.spec.action_start).astype(self._action_dtype)
-        obs, reward, terminated, truncated, infos = self._call(self._envs.step, action)
+        obs, reward, terminated, truncated, infos = self._envs.step(action)
         self._note_faults(infos)
         self._obs = next_obs = obs
         ended = np.flatnonzero(terminated | truncated)
         if ended.size:
             next_obs = obs.copy()
             next_obs[ended] = np.stack(infos["final_obs"][ended])  # an array of arrays
+        if isinstance(self._envs, Processes) and (lost := self._envs.lost).any():
+            said = self._faults
+            obs = self.restart(lost)
+            self._faults |= said  # what was lost in this step, rather than at its restart
         return Step(obs, reward.astype(np.float32), terminated, truncated & ~terminated, next_obs)
 
     def faults(self) -> dict[int, str]:
@@ -157,18 +163,6 @@ class GymnasiumVectorEnv:
         mask = infos.get("_fault", np.zeros(0, bool))
         self._faults = {int(i): infos["fault"][i] for i in np.flatnonzero(mask)}
 
-    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls into the workers; turns the death of one (not an exception: a crash) into a clear error."""
-        try:
-            return function(*args, **kwargs)
-        except (EOFError, ConnectionError) as error:
-            if hasattr(self, "_envs"):
-                self._envs.close(terminate=True)  # else `close` would wait forever for the dead one
-            raise EnvironmentFault(
-                f"A worker process of {self.spec.task!r} died: its environment crashed, or a script made it "
-                "outside of `if __name__ == '__main__':`; engine='gymnasium' uses no processes."
-            ) from error
-
 
 class _Guard(gym.Wrapper):
     """Gives float32 vectors, and turns an exception into NaN, truncation and a message.
@@ -190,7 +184,7 @@ class _Guard(gym.Wrapper):
         try:
             obs = self._vector(self.env.reset(seed=seed, options=options)[0])
             self._unready = ""
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the training
             obs = self._nan()
             self._unready = f"raised in reset: {_describe(error)}"
             self._fault = self._fault or self._unready
@@ -204,9 +198,9 @@ class _Guard(gym.Wrapper):
             return self._nan(), np.nan, False, True, {}
         try:
             obs, reward, terminated, truncated, _ = self.env.step(action)
-            # .item(): many environments return an array of one number
-            return self._vector(obs), float(np.asarray(reward).item()), bool(terminated), bool(truncated), {}
-        except Exception as error:
+            vector, number = self._vector(obs), _number(reward, "reward", "biuf")
+            return vector, float(number), _flag(terminated, "terminated"), _flag(truncated, "truncated"), {}
+        except (Exception, SystemExit) as error:
             self._fault = f"raised in step: {_describe(error)}"
             return self._nan(), np.nan, False, True, {}
 
@@ -217,11 +211,27 @@ class _Guard(gym.Wrapper):
                 f"an observation of shape {np.shape(obs)} where observation_space says {self._space.shape}"
             )
         if isinstance(self._space, spaces.Box):
+            if (kind := np.asarray(obs).dtype).kind not in "biuf":  # NumPy reads numbers out of texts, too
+                raise ValueError(f"an observation of dtype {kind} where numbers are needed")
             return np.array(obs, np.float32).reshape(-1)
+        if not self._space.contains(obs):  # -1 would count from the end
+            raise ValueError(f"the observation {_short(obs)} where observation_space says {_short(self._space)}")
         return np.asarray(spaces.flatten(self._space, obs), np.float32)
 
     def _nan(self) -> np.ndarray:
         return np.full(self.obs_size, np.nan, np.float32)
+
+
+def _number(value: Any, name: str, kinds: str) -> Any:
+    """A number, also if it comes as an array of one, as from many environments."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is {_short(value)}, of shape {array.shape} and dtype {array.dtype}: not one number")
+    return array.item()
+
+
+def _flag(value: Any, name: str) -> bool:
+    return value if type(value) is bool else bool(_number(value, name, "biu"))
 
 
 def _describe(error: BaseException) -> str:
@@ -274,12 +284,6 @@ def _not_an_env(what: object) -> str:
         f"A {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium environments "
         "(an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
     )
-
-
-def _make_in_worker(make: Callable[[], _Guard]) -> _Guard:
-    """Makes an environment in a process of its own, where Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make()
 
 
 def _make_one(
@@ -341,7 +345,7 @@ def _check_spaces(name: str, env: gym.Env) -> None:
 
 
 def _short(space: object) -> str:
-    """A space in a few words: Box prints its bounds, which can be thousands of numbers."""
+    """A space or a value in a few words: Box prints its bounds, which can be thousands of numbers."""
     if isinstance(space, spaces.Box):
         return f"Box of shape {space.shape} and dtype {space.dtype}"
     text = str(space)

@@ -23,7 +23,17 @@ PAPER_TASKS = (
 )
 """The paper's tasks, in its order. It used v2; v4 is the nearest that is still maintained."""
 
-NOT_IDENTITY = ("seeds", "groups", "engine", "threads", "on_nan", "checkpoint_freq", "eval_freq", "eval_episodes")
+NOT_IDENTITY = (
+    "seeds",
+    "groups",
+    "engine",
+    "threads",
+    "on_nan",
+    "step_timeout",
+    "checkpoint_freq",
+    "eval_freq",
+    "eval_episodes",
+)
 """Settings of a run that do not change what an agent becomes. The engine is kept with each result instead."""
 
 CONFIGS = ("authors", "fixed")
