@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if TYPE_CHECKING:
-    from mcclt.agent import PPO, TRPO, ValueDistribution, evaluate_policy, load
+    from mcclt.agent import PPO, TRPO, Model, ValueDistribution, evaluate_policy, load
     from mcclt.config import AgentConfig, RunConfig
     from mcclt.envs import make_vec
 
@@ -22,6 +22,7 @@ __all__ = [
     "PPO",
     "TRPO",
     "AgentConfig",
+    "Model",
     "RunConfig",
     "ValueDistribution",
     "evaluate_policy",

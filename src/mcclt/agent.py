@@ -87,9 +87,13 @@ class ValueDistribution:
 
 
 class Model(sb3.Methods):
-    """A trained or trainable population of agents on one task. Use `PPO` or `TRPO`."""
+    """A trained or trainable population of agents on one task. Use `PPO` or `TRPO`.
+
+    Or, for a policy update of your own, a subclass that says its name in `POLICY_UPDATES`.
+    """
 
     algo: ClassVar[str]
+    """The policy update."""
     num_timesteps: int
     """Environment steps each agent has learnt from (within a Stable-Baselines3 callback: that it has been told of)."""
     _stored: tuple[checkpoint.Arrays, dict[str, Any], object]
@@ -107,9 +111,11 @@ class Model(sb3.Methods):
         """Makes untrained agents.
 
         Args:
-            env: a task id such as "Hopper-v5", a `gymnasium.Env` class, or a function that makes one.
-            critic: plain, quantile, normal (MC-CLT) or ensemble.
-            weighting: uniform, accuracy or exploration; by default as the paper pairs it with the critic.
+            env: a task id such as "Hopper-v5", a `gymnasium.Env` class, a function that makes one, or an
+                `mcclt.envs.tasks.Task`.
+            critic: plain, quantile, normal (MC-CLT) or ensemble, or one that you entered in `CRITICS`.
+            weighting: uniform, accuracy or exploration, or one that you entered in `WEIGHTINGS`; by default as the
+                paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
             **settings: any other setting of `AgentConfig` or `RunConfig`, e.g. `n_envs`, `gamma`, `w_tar`.
         """
@@ -439,5 +445,6 @@ def load(path: str | Path, env: object | None = None, *, group: str | None = Non
     _, meta, _ = read_model(path)
     groups = meta["config"]["groups"]
     algos = {g["algo"] for name, g in groups.items() if group in (None, name)}
-    known = {cls.algo: cls for cls in (PPO, TRPO)}
+    # Users' own classes as well; reversed, so that PPO and TRPO stay what they are.
+    known: dict[str, type[Model]] = {cls.algo: cls for cls in reversed(Model.__subclasses__()) if hasattr(cls, "algo")}
     return known.get(next(iter(algos), ""), Model).load(path, env, group=group)

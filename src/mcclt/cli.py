@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from mcclt import plugins
 from mcclt.config import (
     FREE,
     PRESETS,
@@ -187,6 +188,7 @@ def main(argv: list[str] | None = None) -> None:
 
             print(f"mcclt {__version__}")
             return
+        plugins.import_named()
         match parse(args):
             case Train() as command:
                 train(command, args[1:])

@@ -100,7 +100,7 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
 
     Args:
         task: an id, or a task of the paper by its bare name (Hopper: the id the reproduction uses).
-        algo: `ppo` or `trpo`.
+        algo: `ppo` or `trpo`, or one of the user's own.
         variant: as in `Setup.variant`.
         config: `authors`: the best configuration they publish for this task; `fixed`: one for all tasks.
         run: settings of the run, such as `steps`.
@@ -109,7 +109,10 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
     if config not in CONFIGS:
         raise UnknownNameError("config", config, CONFIGS)
     if algo not in ("ppo", "trpo"):
-        raise UnknownNameError("algo", algo, ("ppo", "trpo"))
+        from mcclt.policy_updates import POLICY_UPDATES  # imports JAX: only for a policy update of the user's own
+
+        if algo not in POLICY_UPDATES:
+            raise UnknownNameError("algo", algo, POLICY_UPDATES)
     variant, changes = parse_variant(variant)
     parts: dict[str, Any] = dict(VARIANTS[variant.partition("@")[0]])
     preset = paper_preset(task, algo, parts["critic"]) if config == "authors" else {}

@@ -163,11 +163,13 @@ def _train_in_child(unit: Unit, folder: Path, news: Any, stop: Any) -> Outcome:
 
 def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outcome:
     """`train_unit` in a process of its own."""
+    from mcclt import plugins
     from mcclt.compilation import use_cache
     from mcclt.experiments.training import train_unit
 
     use_cache()
     try:
+        plugins.import_named()
         return train_unit(unit, folder, report)
     except MccltError as error:
         raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
