@@ -3,6 +3,9 @@
 Prints the returns, and what MC-CLT believes about one state, as text and as a picture; and writes a report of the
 comparison, as `mcclt compare` does. Settings are smaller than the paper's so that it ends within about three
 minutes on two cores.
+
+    python examples/demo.py
+    python examples/demo.py --steps 1000000 --seeds 10 --out runs/demo
 """
 
 import dataclasses
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -26,27 +30,33 @@ from mcclt.experiments.training import train_unit
 from mcclt.experiments.units import Unit
 
 TASK = "InvertedDoublePendulum-v5"
-OUT = Path("demo")
-SEEDS = (0, 1, 2, 3)
 
 
-def setup(variant: str) -> Setup:
+def setup(variant: str, steps: int) -> Setup:
     agent = AgentConfig(**VARIANTS[variant], critic_hidden=(64, 64), critic_iterations=40)
-    run = RunConfig(TASK, steps=80_000, steps_per_update=2_000, eval_freq=20_000, eval_episodes=5, final_episodes=20)
+    run = RunConfig(TASK, steps=steps, steps_per_update=2_000, eval_freq=20_000, eval_episodes=5, final_episodes=20)
     return Setup(variant, dataclasses.replace(run, groups={f"ppo-{variant}": agent}))
 
 
-def main() -> None:
+def main(steps: int = 80_000, seeds: int = 4, out: Path = Path("demo")) -> None:
+    """The whole demo.
+
+    Args:
+        steps: environment steps of each agent.
+        seeds: agents per variant.
+        out: where run, picture and report go; what a demo left there before is removed.
+    """
     console = Console(highlight=False)
     started = time.perf_counter()
-    shutil.rmtree(OUT, ignore_errors=True)
-    unit = Unit((setup("plain"), setup("mcclt")), SEEDS)
-    console.print(f"Training plain PPO and MC-CLT PPO on {TASK}: {len(SEEDS)} seeds each, all in one population.")
-    store = Store(OUT / "store", create=True)
+    for old in ("run", "store", "report"):
+        shutil.rmtree(out / old, ignore_errors=True)
+    unit = Unit((setup("plain", steps), setup("mcclt", steps)), tuple(range(seeds)))
+    console.print(f"Training plain PPO and MC-CLT PPO on {TASK}: {seeds} seeds each, all in one population.")
+    store = Store(out / "store", create=True)
     with PlanDisplay(console, quiet=False) as display:
         display.begin(len(unit.cells), len(unit.cells) * unit.config.steps)
         display.unit_began(unit)
-        outcome = train_unit(unit, OUT / "run", lambda step, text: display.progress(unit.name, step, text))
+        outcome = train_unit(unit, out / "run", lambda step, text: display.progress(unit.name, step, text))
         for own, result in outcome.results:
             store.write(own, result)
         display.unit_ended(unit, len(outcome.results))
@@ -54,14 +64,14 @@ def main() -> None:
     show_returns(console, [(own.variant, result.seed) for own, result in outcome.results], returns)
     console.print("(Few steps and seeds: a first look, not a result. docs/results.md has those.)\n")
 
-    best = SEEDS[int(np.argmax(returns[len(SEEDS) :].mean(axis=1)))]
-    model = mcclt.load(OUT / "run", group="ppo-mcclt")
+    best = int(np.argmax(returns[seeds:].mean(axis=1)))
+    model = mcclt.load(out / "run", group="ppo-mcclt")
     state, true_return = play(model, best)
     distribution = model.value_distribution(state, seed=best)
     describe(console, distribution, true_return)
-    picture = draw(distribution, true_return, OUT / "value_distribution.png")
-    page = report.write(store.load(), OUT / "report")
-    console.print(f"Picture: {picture}   Run directory: {OUT / 'run'}")
+    picture = draw(distribution, true_return, out / "value_distribution.png")
+    page = report.write(store.load(), out / "report")
+    console.print(f"Picture: {picture}   Run directory: {out / 'run'}")
     console.print(f"Report: {page}   (open it in a browser)   {time.perf_counter() - started:.0f} s")
 
 
@@ -133,4 +143,4 @@ def _around(values: list[float]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -59,10 +59,16 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 """Less than the paper's settings, so that it is over soon; leave them out for its own."""
 
 
-def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: int = 3) -> dict[str, PPO]:
+def main(
+    critics: tuple[str, ...] = ("plain", "gaussian"),
+    task: str = "InvertedDoublePendulum-v5",
+    steps: int = 20_000,
+    seeds: int = 3,
+) -> dict[str, PPO]:
     """Trains the built-in scalar critic and the Gaussian one, and prints what came of it.
 
     Args:
+        critics: what to train.
         task: any task.
         steps: environment steps of each agent.
         seeds: agents per critic.
@@ -71,7 +77,7 @@ def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: in
         The trained models by critic.
     """
     models = {}
-    for critic in ("plain", "gaussian"):
+    for critic in critics:
         model = models[critic] = PPO(task, critic=critic, seed=range(seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]

@@ -19,7 +19,7 @@ from mcclt import PPO, evaluate_policy
 class Boat(gym.Env[np.ndarray, np.ndarray]):
     """A boat on a lake. It sees where it is, how fast it goes and what wind blows; it steers two thrusters."""
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (5,))
+    observation_space = gym.spaces.Box(-10.0, 10.0, (5,))
     action_space = gym.spaces.Box(-1.0, 1.0, (2,))
 
     def reset(

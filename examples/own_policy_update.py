@@ -9,7 +9,7 @@ enters it in `POLICY_UPDATES`; a subclass of `Model` of two lines gives it a nam
     MCCLT_IMPORT=examples/own_policy_update.py mcclt compare Hopper-v5 --algo ppo,kl --variants mcclt
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import tyro
 
-from mcclt import PPO, Model, evaluate_policy
+from mcclt import PPO, TRPO, Model, evaluate_policy
 from mcclt.config import AgentConfig
 from mcclt.nets import Params, Policy
 from mcclt.policy_updates import POLICY_UPDATES, PolicySample
@@ -72,10 +72,16 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 """Less than the paper's settings, so that it is over soon; leave them out for its own."""
 
 
-def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: int = 3) -> dict[str, Model]:
+def main(
+    updates: tuple[Literal["ppo", "trpo", "kl"], ...] = ("ppo", "kl"),
+    task: str = "InvertedDoublePendulum-v5",
+    steps: int = 20_000,
+    seeds: int = 3,
+) -> dict[str, Model]:
     """Trains with clipping and with the penalty, and prints what came of it.
 
     Args:
+        updates: the policy updates to train with.
         task: any task.
         steps: environment steps of each agent.
         seeds: agents per policy update.
@@ -84,11 +90,12 @@ def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: in
         The trained models by policy update.
     """
     models: dict[str, Model] = {}
-    for cls in (PPO, KL):
-        model = models[cls.algo] = cls(task, critic="plain", seed=range(seeds), **SMALL)
+    for name in updates:
+        cls: type[Model] = {"ppo": PPO, "trpo": TRPO, "kl": KL}[name]
+        model = models[name] = cls(task, critic="plain", seed=range(seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]
-        print(f"{cls.algo:>3}: mean return {np.mean(returns):.1f}; by seed {np.round(returns, 1)}")
+        print(f"{name:>4}: mean return {np.mean(returns):.1f}; by seed {np.round(returns, 1)}")
     print("(A few seeds and steps show that it runs and learns, not which is better.)")
     return models
 

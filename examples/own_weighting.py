@@ -20,7 +20,7 @@ from mcclt.weighting import WEIGHTINGS, Temperature, log_search
 
 
 class InverseError:
-    """w = 2 / (1 + E·T), in (0, 2]. The error is divided by nothing: T takes care of its scale."""
+    """w = 2 / (1 + E·T), in (0, 2]. T takes care of the error's scale."""
 
     needs_error = True
 
@@ -47,10 +47,16 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 """Less than the paper's settings, so that it is over soon; leave them out for its own."""
 
 
-def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: int = 3) -> dict[str, PPO]:
-    """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights.
+def main(
+    weightings: tuple[str, ...] = ("accuracy", "inverse"),
+    task: str = "InvertedDoublePendulum-v5",
+    steps: int = 20_000,
+    seeds: int = 3,
+) -> dict[str, PPO]:
+    """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights, and prints what came of it.
 
     Args:
+        weightings: what to train with.
         task: any task.
         steps: environment steps of each agent.
         seeds: agents per weighting.
@@ -59,7 +65,7 @@ def main(task: str = "InvertedDoublePendulum-v5", steps: int = 20_000, seeds: in
         The trained models by weighting.
     """
     models = {}
-    for weighting in ("accuracy", "inverse"):
+    for weighting in weightings:
         model = models[weighting] = PPO(task, weighting=weighting, seed=range(seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]
