@@ -20,11 +20,34 @@ DRAWING = re.compile(r'<img\s+alt="([^"]*)"\s+src="([^"]*\.svg)"\s*/?>')
 FONT = "STIXTwoMath-Regular.ttf"
 
 
+ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)\)")
+
+
 def on_files(files: Any, /, *, config: Any) -> Any:
-    """Adds the font beside the style sheet."""
+    """Adds the font beside the style sheet, and the programs of the repository that pages link to."""
     font = str(importlib.resources.files("ziamath") / "fonts" / FONT)
     files.append(File.generated(config, f"css/{FONT}", abs_src_path=font))
+    for path in sorted([*ROOT.glob("examples/*.*"), *ROOT.glob("benchmarks/*.*")]):
+        where = f"repository/{path.relative_to(ROOT).as_posix()}"
+        files.append(File.generated(config, where, abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, /, *, page: Any, config: Any, files: Any) -> str:
+    """Links that lead out of docs/, which work in the repository, lead to the site's copies, or become plain text."""
+    folder = Path(page.file.src_uri).parent
+
+    def link(match: re.Match[str]) -> str:
+        path = (Path(config.docs_dir) / folder / match[2]).resolve()
+        if path.is_relative_to(config.docs_dir) or not path.is_relative_to(ROOT):
+            return match[0]
+        copy = f"repository/{path.relative_to(ROOT).as_posix()}"
+        if files.get_file_from_path(copy) is None:
+            return match[1]
+        return f"[{match[1]}]({'../' * len(folder.parts)}{copy})"
+
+    return OUTSIDE.sub(link, markdown)
 
 
 def on_page_content(content: str, /, *, page: Any, config: Any, files: Any) -> str:
@@ -43,4 +66,5 @@ def mathml(latex: str, block: bool) -> str:
 def drawing(path: Path, label: str) -> str:
     """An SVG file as an element of the page."""
     text = path.read_text(encoding="utf-8")
-    return text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    text = text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return f'<div class="drawing-box" tabindex="0">{text}</div>'

@@ -7,11 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 import yaml
 
 import mcclt
+from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS
+from mcclt.envs.api import EnvSpec
+from mcclt.learner import Learner, Rollout
 from mcclt.policy_updates import POLICY_UPDATES
 from mcclt.train import Trainer
 from probes import agent, run_config
@@ -155,9 +160,15 @@ def test_api_page_names_all_that_can_be_imported():
     assert {name for name in mcclt.__all__ if f"[`{name}`]" not in page} == set()
 
 
-def logged() -> set[str]:
-    """The names that every critic with every policy update logs, with evaluations and ends of episodes."""
-    groups = {f"{algo}-{critic}": agent(algo=algo, critic=critic) for algo in POLICY_UPDATES for critic in CRITICS}
+def page_metrics() -> set[str]:
+    """The names in the tables of the metrics page, each once."""
+    listed = re.findall(rf"^\| `({METRIC})` \|", (DOCS / "metrics.md").read_text(encoding="utf-8"), re.M)
+    assert len(set(listed)) == len(listed)
+    return set(listed)
+
+
+def logged(groups: dict[str, AgentConfig]) -> set[str]:
+    """The names that two updates log, with an evaluation and with episodes that end."""
     trainer = Trainer(run_config(groups=groups, max_episode_steps=4, eval_freq=16, eval_episodes=2))
     try:
         return {name for _ in range(2) for row in trainer.advance() for name in row if "/" in name}
@@ -165,11 +176,27 @@ def logged() -> set[str]:
         trainer.close()
 
 
+def traced(config: AgentConfig) -> set[str]:
+    """The names that an update of an agent gives, found by tracing it: nothing is compiled."""
+    learner = Learner(config, EnvSpec("probe", "none", 3, 2, -np.ones(2), np.ones(2), None, False))
+    state = jax.eval_shape(learner.init, np.uint32(0))
+    obs, flag = np.zeros((4, 2, 3), np.float32), np.zeros((4, 2), bool)
+    rollout = Rollout(obs, np.zeros((4, 2, 2), np.float32), np.zeros((4, 2), np.float32), flag, flag, obs)
+    return set(jax.eval_shape(learner.update, state, rollout)[1])
+
+
+EVERY = {f"{algo}-{critic}": agent(algo=algo, critic=critic) for algo in POLICY_UPDATES for critic in CRITICS}
+
+
 def test_metrics_page_has_what_training_logs_and_nothing_else():
-    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    listed = re.findall(rf"^\| `({METRIC})` \|", page, re.M)
-    assert len(set(listed)) == len(listed)
-    assert logged() == set(listed)
+    """What the loop adds to an update's own metrics is the same for every critic."""
+    found = logged({"plain": agent(critic="plain")})
+    assert found.union(*(traced(config) for config in EVERY.values())) == page_metrics()
+
+
+@pytest.mark.slow
+def test_metrics_page_has_what_every_critic_and_policy_update_really_log():
+    assert logged(EVERY) == page_metrics()
 
 
 def test_nav_has_every_page():
