@@ -281,20 +281,26 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     trainer.advance()
     trainer.evaluate(config.eval_episodes, 0)
     compiling = time.perf_counter() - started
-    collect, learn = [], []
-    for _ in range(command.updates):
+    parts_in_turn: dict[str, list[float]] = {"collect": [], "improve": [], "fit": []}
+    for _ in range(command.updates):  # one thing after the other
         trainer.advance()
-        collect.append(trainer.timing["collect"])
-        learn.append(trainer.timing["learn"])
+        started = time.perf_counter()
+        jax.block_until_ready(trainer.states)
+        parts_in_turn["fit"].append(time.perf_counter() - started)
+        parts_in_turn["collect"].append(trainer.timing["collect"])
+        parts_in_turn["improve"].append(trainer.timing["learn"])
+    trainer.advance()
+    started = time.perf_counter()
+    for _ in range(command.updates):  # as in training: critics are fitted while the next rollout is collected
+        trainer.advance()
+    whole = (time.perf_counter() - started) / command.updates
+    jax.block_until_ready(trainer.states)
     started = time.perf_counter()
     trainer.evaluate(config.eval_episodes, 1)
-    evaluate = time.perf_counter() - started
+    share = config.steps_per_update / RunConfig.eval_freq
+    evaluate = (time.perf_counter() - started) * share
     trainer.close()
-    seconds = {
-        "collect": statistics.median(collect),
-        "learn": statistics.median(learn),
-        "evaluate": evaluate * config.steps_per_update / RunConfig.eval_freq,
-    }
+    seconds = {name: statistics.median(values) for name, values in parts_in_turn.items()}
     steps = worlds * config.horizon
     stats = jax.devices()[0].memory_stats() or {}
     return {
@@ -306,8 +312,8 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
         "physics_steps_per_second": raw,
         "collect_steps_per_second": steps / seconds["collect"],
         "collect_over_physics": steps / seconds["collect"] / raw,
-        "steps_per_second": steps / sum(seconds.values()),
-        "seconds_per_update": seconds,
+        "steps_per_second": steps / (whole + evaluate),
+        "seconds_per_update": {**seconds, "all but evaluation": whole, "evaluate": evaluate},
         "first_update_and_evaluation_seconds": compiling,
         "gpu_memory_mib": stats.get("peak_bytes_in_use", 0) / 2**20,
     }
@@ -321,9 +327,10 @@ def show_device(console: Console, result: dict[str, Any]) -> None:
         f"physics alone   {result['physics_steps_per_second']:>12,.0f} steps/s\n"
         f"collecting      {result['collect_steps_per_second']:>12,.0f} steps/s, "
         f"{result['collect_over_physics']:.0%} of it\n"
-        f"whole training  {result['steps_per_second']:>12,.0f} steps/s "
-        f"(per update: collect {seconds['collect']:.2f} s, learn {seconds['learn']:.2f} s, "
-        f"its share of evaluations {seconds['evaluate']:.2f} s)\n"
+        f"whole training  {result['steps_per_second']:>12,.0f} steps/s\n"
+        f"per update: collect {seconds['collect']:.2f} s, improve policies {seconds['improve']:.2f} s, "
+        f"fit critics {seconds['fit']:.2f} s; together {seconds['all but evaluation']:.2f} s, because critics are "
+        f"fitted meanwhile; its share of evaluations {seconds['evaluate']:.2f} s\n"
         f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
         f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
     )

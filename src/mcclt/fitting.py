@@ -48,23 +48,25 @@ class Learnt:
         """
         self._states, self._before = dict(states), dict(states)
         self._lessons, self._fits = dict(lessons), fits
-        self._left = [(name, n) for name in lessons for n in reversed(range(fits[name].pieces))]
+        self._left = {name: fits[name].pieces for name in lessons}
 
     @property
     def policies(self) -> list[Any]:
         """Every group's policies."""
         return [state.policy for state in self._states.values()]
 
-    def go_on(self) -> None:
-        """Tells the device to do one more piece, if any is left; does not wait for it."""
+    def go_on(self, name: str | None = None) -> None:
+        """Tells the device to do one more piece, of the named group or of the next one; does not wait for it."""
         if not self._left:
             return
-        name, to_come = self._left.pop(0)
+        if name is None:
+            name = next(iter(self._left))
         fit = self._fits[name]
         self._states[name] = fit.piece(self._states[name], self._lessons[name])
-        if to_come == 0:
+        self._left[name] -= 1
+        if self._left[name] == 0:
             self._states[name] = fit.accept(self._before.pop(name), self._states[name])
-            del self._lessons[name]
+            del self._left[name], self._lessons[name]
 
     def finish(self) -> None:
         """Tells the device to do all pieces that are left; does not wait for them."""

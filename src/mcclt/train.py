@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +21,7 @@ from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.evaluate import Episodes, run_episodes
 from mcclt.fitting import Fit, Learnt
-from mcclt.learner import AgentState, Learner, Rollout, map_agents
+from mcclt.learner import AgentState, Learner, Lesson, Rollout, map_agents
 from mcclt.nets import Params
 from mcclt.randomness import Purpose, stream
 
@@ -87,6 +89,7 @@ class Trainer:
         self._fits = {name: Fit.of(learner, pieces) for name, learner in self.learners.items()}
         self._noise = map_agents(self._agent_noise)
         self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()}, {}, self._fits)
+        self._compiled = False
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
@@ -230,15 +233,20 @@ class Trainer:
 
     def _learn(self, rollout: Rollout, ok: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """Updates every group; agents that are not `ok` keep what they knew."""
-        old = self.states
-        new, lessons, metrics = {}, {}, {}
-        size = len(self.config.seeds)
-        for g, name in enumerate(self.learners):
+        old, size = self.states, len(self.config.seeds)
+
+        def improve(name: str) -> tuple[AgentState, Lesson, Any]:
             interrupts.check()
-            part = jax.tree.map(lambda x, g=g: x[g * size : (g + 1) * size], rollout)
-            new[name], lessons[name], metrics[name] = self._improve[name](old[name], part)
-        found = jax.tree.map(np.asarray, metrics)  # waits here, when every group is under way
-        learnt = Learnt(new, lessons, self._fits)
+            first = list(self.learners).index(name) * size
+            return self._improve[name](old[name], jax.tree.map(lambda x: x[first : first + size], rollout))
+
+        improved = self._each(improve)
+        found = {name: jax.tree.map(np.asarray, metrics) for name, (_, _, metrics) in improved.items()}  # waits
+        lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
+        learnt = Learnt({name: state for name, (state, _, _) in improved.items()}, lessons, self._fits)
+        if not self._compiled:
+            self._each(learnt.go_on)
+            self._compiled = True
         if not ok.all():
             oks = dict(zip(self.learners, ok.reshape(-1, size), strict=True))
             kept = {name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()}
@@ -247,6 +255,13 @@ class Trainer:
             learnt.finish()  # runs beside whatever the host does next
         self._learnt = learnt
         return found
+
+    def _each(self, work: Callable[[str], Any]) -> dict[str, Any]:
+        """`work` with the name of every group: side by side the first time, when each compiles; later in turn."""
+        if self._compiled or len(self.learners) == 1:
+            return {name: work(name) for name in self.learners}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return dict(zip(self.learners, pool.map(work, self.learners), strict=True))
 
     def _evaluate_if_due(self) -> np.ndarray | None:
         config = self.config

@@ -107,7 +107,7 @@ def one_step(task_id: str) -> dict[str, Any]:
     env.set_state(state)
     action = action_of(env, 99)
     theirs, ours = reference.step(action), env.step(action)
-    contacts = env._physics._data.nacon.numpy()[0]
+    contacts = env._worlds._data.nacon.numpy()[0]
     derived = {name: value.copy() for name, value in reference._simulator.physics.derived.items()}
     return {"ours": ours, "theirs": theirs, "contacts": contacts, "derived": derived, "state": env.get_state()}
 
@@ -174,7 +174,11 @@ def test_derived_fields_are_stale_in_an_episode_and_fresh_at_its_start(task_id: 
     edit(env, qpos=touching)
     env.step(action_of(env))
     edit(env, qpos=touching)
-    fresh_fields = jax.tree.map(np.array, env._physics.view_fresh().derived)
+    env._worlds.look(env._programs.pack(env._now, action_of(env)))
+    everywhere = np.ones(N, bool)
+    fresh_fields = jax.tree.map(
+        np.array, env._programs.refresh(env._now, env._worlds.view(), everywhere)[0]
+    ).physics.derived
     for name, value in expected(env.get_state()).items():
         np.testing.assert_allclose(fresh_fields[name], value, atol=1e-4 * (1 + np.abs(value).max()), err_msg=name)
     assert task_id.startswith("Ant") or np.abs(fresh_fields["qfrc_constraint"]).max() > 1
@@ -191,7 +195,9 @@ def test_contacts_of_capsules_have_mujocos_tangents() -> None:
         env,
         qpos=(np.s_[:, 2:], np.concatenate([np.full((N, 1), 0.45), tilt, rng.uniform(low, high, (N, 8))], axis=1)),
     )
-    physics, qpos = env._physics, env.get_state()["qpos"]
+    physics, qpos = env._worlds, env.get_state()["qpos"]
+    physics._give(env._programs.pack(env._now, env._still))
+    physics._open()
     physics._mjw.kinematics(physics._model, physics._data)
     physics._mjw.collision(physics._model, physics._data)
     count, contact = int(physics._data.nacon.numpy()[0]), physics._data.contact

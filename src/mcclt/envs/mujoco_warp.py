@@ -1,13 +1,15 @@
 """The `warp` engine: the same MuJoCo tasks by the thousand on one NVIDIA GPU, with MuJoCo Warp.
 
-Physics, observations, rewards, resets and whatever acts on them stay on the device. MuJoCo Warp advances all
-worlds by one action in one CUDA graph; JAX, which computes the rest, sees Warp's arrays without a copy.
+Physics, observations, rewards, resets and whatever acts on them stay on the device. JAX owns the state; to it MuJoCo
+Warp is a function, from one array with the state and action of all worlds to one with their state a control step later,
+computed in one CUDA graph.
 
 The two libraries work in streams of their own, and the host runs ahead of both. What keeps them in order:
 
 - Each hand-over (DLPack) makes the receiving stream wait for all that the giving one was told to do before.
-- JAX may look at Warp's arrays (views) only within a program whose result is then handed to Warp: Warp waits for it,
-  and so does not write what is still being read. No view outlives that program, nor is an output of it.
+- JAX may look at what Warp gives (a view of its memory) only within a program whose result is then handed to Warp:
+  Warp waits for it, and so does not write what is still being read. No view outlives that program, nor is an output
+  of it.
 - What JAX hands to Warp is kept until JAX's next program that looks at a view, and so waits for Warp, is under way:
   until then JAX must not reuse that memory.
 
@@ -22,6 +24,7 @@ On a machine without a GPU it runs on Warp's CPU device: slow, for tests.
 import contextlib
 import functools
 import importlib.util
+import math
 import os
 import sys
 import tempfile
@@ -73,60 +76,79 @@ class _JaxRng:
         return jax.random.normal(self._next(), shape)
 
 
+class Moment(NamedTuple):
+    """The state of all worlds, as the next step needs it."""
+
+    physics: Physics
+    warm: Any
+    """[n, nv]: where the constraint solver starts."""
+
+
 class _Programs(NamedTuple):
     """What JAX computes around a step of the physics; one set per task and time limit, whatever the worlds."""
 
+    pack: Any
     restart: Any
     outcome: Any
-    observe: Any
+    refresh: Any
 
 
 @functools.lru_cache
-def _programs(task: Task, limit: int, qpos0: tuple[float, ...], nv: int) -> _Programs:
+def _programs(task: Task, limit: int, qpos0: tuple[float, ...], shapes: tuple[tuple[int, ...], ...]) -> _Programs:
+    """The programs of a task whose worlds give fields of these shapes (see `_Worlds.gives`)."""
     import jax
     import jax.numpy as jnp
+
+    def pack(now: Moment, action: jax.Array) -> jax.Array:
+        """As `_Worlds.takes` it: field after field."""
+        return jnp.concatenate([x.ravel() for x in (now.physics.qpos, now.physics.qvel, now.warm, action)])
+
+    def unpack(given: jax.Array) -> Moment:
+        """What `_Worlds` gave."""
+        sizes = [math.prod(shape) for shape in shapes]
+        n = given.size // sum(sizes)
+        parts = jnp.split(given, np.cumsum([n * size for size in sizes])[:-1])
+        qpos, qvel, warm, *derived = (part.reshape(n, *shape) for part, shape in zip(parts, shapes, strict=True))
+        return Moment(Physics(qpos, qvel, dict(zip(task.derived, derived, strict=True))), warm)
 
     def start(streams: jax.Array, episodes: jax.Array) -> Any:
         """The first position and velocity of an episode, for all environments."""
         keys = jax.vmap(jax.random.fold_in)(streams, episodes)
-        origin = jnp.array(qpos0, jnp.float32), jnp.zeros(nv, jnp.float32)
+        origin = jnp.array(qpos0, jnp.float32), jnp.zeros(shapes[1], jnp.float32)
         return jax.vmap(lambda key: task.reset(_JaxRng(key), *origin))(keys)  # type: ignore[arg-type]
 
-    def restart(streams: jax.Array, which: jax.Array, counters: Counters, now: Physics, warm: jax.Array) -> Any:
-        """Puts the environments where `which` [n] at the start of a new episode."""
+    def restart(streams: jax.Array, which: jax.Array, counters: Counters, now: Moment) -> Any:
+        """Puts the environments where `which` [n] at the start of a new episode; derived fields are left behind."""
         qpos, qvel = start(streams, counters.episodes)
         mask = which[:, None]
         counters = Counters(counters.episodes + which, jnp.where(which, 0, counters.elapsed))
-        return counters, (
-            jnp.where(mask, qpos, now.qpos),
-            jnp.where(mask, qvel, now.qvel),
-            jnp.where(mask, 0.0, warm),
+        physics = Physics(
+            jnp.where(mask, qpos, now.physics.qpos), jnp.where(mask, qvel, now.physics.qvel), now.physics.derived
         )
+        return counters, Moment(physics, jnp.where(mask, 0.0, now.warm)), task.observe(jnp, physics)
 
-    def outcome(
-        streams: jax.Array, before: Physics, view: Physics, warm: jax.Array, action: jax.Array, counters: Counters
-    ) -> Any:
-        """What the step amounts to, and the state after starting anew what ended."""
-        # Looks at Warp's memory. A task may observe `qpos` as it is, and JAX may return an unchanged input itself:
-        # a copy is nobody's input. (The compiler leaves out those that only serve to compute something else.)
-        after = jax.tree.map(jnp.copy, view)
-        reward, terminated = task.reward_and_terminated(jnp, before, after, action)
+    def outcome(streams: jax.Array, before: Moment, action: jax.Array, given: jax.Array, counters: Counters) -> Any:
+        """What the step amounts to, and the moment after starting anew what ended."""
+        now = unpack(given)
+        reward, terminated = task.reward_and_terminated(jnp, before.physics, now.physics, action)
         counters = counters._replace(elapsed=counters.elapsed + 1)
         truncated = (counters.elapsed >= limit) & ~terminated
         ended = terminated | truncated
-        counters, state = restart(streams, ended, counters, after, warm)
-        return (reward, terminated, truncated, task.observe(jnp, after)), counters, state, after.derived, ended
+        next_obs = task.observe(jnp, now.physics)
+        counters, now, obs = restart(streams, ended, counters, now)
+        return Step(obs, reward, terminated, truncated, next_obs), ended, counters, now
 
-    def observe(qpos: jax.Array, qvel: jax.Array, last: Any, view: Any, ended: jax.Array) -> tuple[Physics, jax.Array]:
+    def refresh(now: Moment, given: jax.Array, which: jax.Array) -> tuple[Moment, jax.Array]:
         """The moment to act on: derived fields are those of the last step, and of its first moment where one began."""
 
         def choose(old: jax.Array, fresh: jax.Array) -> jax.Array:
-            return jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), fresh, old)
+            return jnp.where(which.reshape(-1, *[1] * (old.ndim - 1)), fresh, old)
 
-        moment = Physics(qpos, qvel, jax.tree.map(choose, last, view))
-        return moment, task.observe(jnp, moment)
+        derived = jax.tree.map(choose, now.physics.derived, unpack(given).physics.derived)
+        physics = now.physics._replace(derived=derived)
+        return Moment(physics, now.warm), task.observe(jnp, physics)
 
-    return _Programs(jax.jit(restart), jax.jit(outcome), jax.jit(observe))
+    return _Programs(jax.jit(pack), jax.jit(restart), jax.jit(outcome), jax.jit(refresh))
 
 
 class WarpVectorEnv:
@@ -143,7 +165,6 @@ class WarpVectorEnv:
             keys: Names of the n environments' random streams.
             max_episode_steps: Replaces the task's own time limit.
         """
-        import jax
         import jax.numpy as jnp
 
         if isinstance(task, str) and task not in TASKS:
@@ -152,15 +173,18 @@ class WarpVectorEnv:
         limit = max_episode_steps or self._task.max_episode_steps
         self.num_envs = len(keys)
         model = load_model(self._task)
-        self._physics = _Physics(model, self._task, self.num_envs)
-        self._programs = _programs(self._task, limit, tuple(model.qpos0.tolist()), model.nv)
-        self._now = jax.tree.map(jnp.copy, self._physics.view())
+        self._worlds = _Worlds(model, self._task, self.num_envs)
+        self._programs = _programs(self._task, limit, tuple(model.qpos0.tolist()), tuple(self._worlds.gives.values()))
+        blank = [np.zeros((self.num_envs, *shape), np.float32) for shape in self._worlds.gives.values()]
+        qpos, qvel, warm, *derived = self._worlds.put(blank)
+        self._now = Moment(Physics(qpos, qvel, dict(zip(self._task.derived, derived, strict=True))), warm)
+        self._still = self._worlds.put(np.zeros((self.num_envs, model.nu), np.float32))
         self.rekey(keys)
         limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
         self.spec = EnvSpec(
             task=task if isinstance(task, str) else type(task).__name__,
             engine=WarpEngine.name,
-            obs_size=int(self._task.observe(jnp, self._now).shape[1]),
+            obs_size=int(self._task.observe(jnp, self._now.physics).shape[1]),
             action_size=model.nu,
             action_low=np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
             action_high=np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
@@ -179,7 +203,7 @@ class WarpVectorEnv:
             return folded
 
         zero = np.zeros(self.num_envs, np.int32)
-        names, self._counters = self._physics.put((np.array(keys, np.uint32), Counters(zero, zero)))
+        names, self._counters = self._worlds.put((np.array(keys, np.uint32), Counters(zero, zero)))
         self._streams = jax.vmap(name)(names)
 
     # --- on the device -------------------------------------------------------------------------------------
@@ -190,39 +214,35 @@ class WarpVectorEnv:
 
     def restart_device(self, which: Any) -> Any:
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
-        which = self._physics.put(which)
-        self._counters, state = self._programs.restart(
-            self._streams, which, self._counters, self._now, self._physics.warm()
-        )
-        return self._settle(state, self._now.derived, which)
+        which = self._worlds.put(which)
+        self._counters, now, obs = self._programs.restart(self._streams, which, self._counters, self._now)
+        return self._settle(now, obs, which)
 
     def step_device(self, action: Any, meanwhile: Callable[[], None] = lambda: None) -> Step:
         """Steps all environments under the actions [n, action_size]; everything stays on the device.
 
         `meanwhile` is called when the physics is under way: what it gives JAX to do runs beside it.
         """
-        action = self._physics.put(action)
-        self._physics.step(action)
+        action = self._worlds.put(action)
+        self._worlds.advance(self._programs.pack(self._now, action))
         meanwhile()
-        told, self._counters, state, last, ended = self._programs.outcome(
-            self._streams, self._now, self._physics.view(), self._physics.warm(), action, self._counters
+        step, ended, self._counters, now = self._programs.outcome(
+            self._streams, self._now, action, self._worlds.view(), self._counters
         )
-        reward, terminated, truncated, next_obs = told
-        return Step(self._settle(state, last, ended), reward, terminated, truncated, next_obs)
+        return step._replace(obs=self._settle(now, step.obs, ended))
 
-    def _settle(self, state: Any, last: Any, ended: Any) -> Any:
-        """Writes the state, where episodes began anew, back to the physics; returns what to act on."""
-        self._physics.write(*state)
-        qpos, qvel, _ = state
-        fresh = self._physics.view_fresh().derived if self._task.derived else {}
-        self._now, obs = self._programs.observe(qpos, qvel, last, fresh, ended)
+    def _settle(self, now: Moment, obs: Any, began: Any) -> Any:
+        """Makes this the present moment, with derived fields where episodes began; returns what to act on."""
         if self._task.derived:
-            self._physics.wait_for(obs)
+            self._worlds.look(self._programs.pack(now, self._still))
+            now, obs = self._programs.refresh(now, self._worlds.view(), began)
+            self._worlds.wait_for(obs)
+        self._now = now
         return obs
 
     def check_room(self) -> None:
         """Raises if contacts or constraints did not fit into their buffers, in any step since the last call."""
-        self._physics.check_room()
+        self._worlds.check_room()
 
     # --- the host's contract -------------------------------------------------------------------------------
 
@@ -247,10 +267,10 @@ class WarpVectorEnv:
     def get_state(self) -> State:
         """Physics with the solver's warm start and derived fields, numbers of episodes and elapsed steps."""
         return {
-            "qpos": np.array(self._now.qpos),
-            "qvel": np.array(self._now.qvel),
-            "qacc_warmstart": np.array(self._physics.warm()),
-            **{name: np.array(value) for name, value in self._now.derived.items()},
+            "qpos": np.array(self._now.physics.qpos),
+            "qvel": np.array(self._now.physics.qvel),
+            "qacc_warmstart": np.array(self._now.warm),
+            **{name: np.array(value) for name, value in self._now.physics.derived.items()},
             "episodes": np.array(self._counters.episodes),
             "elapsed": np.array(self._counters.elapsed),
         }
@@ -264,20 +284,25 @@ class WarpVectorEnv:
                 raise CheckpointError(
                     f"This is no state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
                 )
-        put = self._physics.put({name: np.asarray(value) for name, value in state.items()})
+        put = self._worlds.put({name: np.asarray(value) for name, value in state.items()})
         self._counters = Counters(put["episodes"], put["elapsed"])
-        self._physics.write(put["qpos"], put["qvel"], put["qacc_warmstart"])
-        derived = {name: put[name] for name in self._task.derived}
-        self._now = Physics(put["qpos"], put["qvel"], derived)
-        return np.asarray(self._task.observe(jnp, self._now))
+        physics = Physics(put["qpos"], put["qvel"], {name: put[name] for name in self._task.derived})
+        self._now = Moment(physics, put["qacc_warmstart"])
+        return np.asarray(self._task.observe(jnp, physics))
 
     def close(self) -> None:
         """Frees the device's memory."""
-        self._physics.close()
+        self._worlds.close()
 
 
-class _Physics:
-    """MuJoCo Warp's worlds, seen as JAX arrays."""
+class _Worlds:
+    """MuJoCo Warp's worlds as a function of JAX arrays.
+
+    What goes in and what comes out is one flat array each, field after field, because each hand-over between the
+    libraries costs the host about 0.2 ms, more than all else in a step.
+    """
+
+    takes = ("qpos", "qvel", "qacc_warmstart", "ctrl")
 
     def __init__(self, model: Any, task: Task, n: int) -> None:
         import jax
@@ -294,27 +319,61 @@ class _Physics:
         self._model.opt.warn_overflow = 0  # `check_room` says it, once
         self._model.callback.contactfilter = warp_contacts.align_capsules
         self._data = mjw.make_data(model, nworld=n, nconmax=task.max_contacts, njmax=task.max_constraints)
-        self._step = self._record(self._advance)
-        self._forward = self._record(self._look) if task.derived else None
+        fields = (*self.takes[:3], *task.derived)
+        self.gives = {name: tuple(jax.dlpack.from_dlpack(getattr(self._data, name)).shape[1:]) for name in fields}
+        """The shapes of what comes out, without the axis of worlds."""
+        self._inbox, self._letters = self._mailbox(self.takes)
+        self._outbox, self._answers = self._mailbox(fields)
+        self._step = self.record(self._advance)
+        self._forward = self.record(self._look) if task.derived else None
         self._data.overflow.zero_()
 
-    def _advance(self) -> None:
+    def _mailbox(self, names: Sequence[str]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """One flat array for some fields of the data, and for each of them (its part of that, the field itself)."""
+        wp = self._wp
+        fields = [getattr(self._data, name) for name in names]
+        sizes = [field.size * wp.types.type_size_in_bytes(field.dtype) for field in fields]
+        flat = wp.empty(sum(sizes) // 4, dtype=wp.float32)
+        pairs = []
+        for field, end, size in zip(fields, np.cumsum(sizes), sizes, strict=True):
+            part = wp.array(ptr=flat.ptr + int(end) - size, dtype=field.dtype, shape=field.shape, device=flat.device)
+            wp.copy(part, field)  # a state that can be simulated, for the first time, which only compiles
+            pairs.append((part, field))
+        return flat, pairs
+
+    def simulate(self) -> None:
+        """One control step of whatever the worlds are at."""
         for _ in range(self._task.frame_skip):
             self._mjw.step(self._model, self._data)
+
+    def _advance(self) -> None:
+        self._open()
+        self.simulate()
         if "cfrc_ext" in self._task.derived:
             self._mjw.rne_postconstraint(self._model, self._data)
+        self._answer()
 
     def _look(self) -> None:
-        """Derived fields of the present state, as `mj_resetData` and `mj_forward` leave them.
+        """Derived fields of the given state, as `mj_resetData` and `mj_forward` leave them.
 
         That is without control, which constraint forces would show, and without external forces, which are not
-        computed then. The next step writes both before it reads them, and depends on nothing else that changes here.
+        computed then.
         """
+        self._open()
         self._data.ctrl.zero_()
         self._mjw.forward(self._model, self._data)
         self._data.cfrc_ext.zero_()
+        self._answer()
 
-    def _record(self, work: Any) -> Any:
+    def _open(self) -> None:
+        for part, field in self._letters:
+            self._wp.copy(field, part)
+
+    def _answer(self) -> None:
+        for part, field in self._answers:
+            self._wp.copy(part, field)
+
+    def record(self, work: Any) -> Any:
         """The work as something to call: a CUDA graph, which costs one launch, or itself."""
         work()  # compiles
         if not self._cuda:
@@ -329,49 +388,30 @@ class _Physics:
 
         return jax.device_put(tree, self._device)
 
-    def _view(self, name: str) -> Any:
-        """A field of Warp's data itself, as a JAX array that is ready when Warp is."""
+    def advance(self, packed: Any) -> None:
+        """One action in every world, when the packed state is computed. `view` then sees the outcome."""
+        self._give(packed)
+        self._step()
+
+    def look(self, packed: Any) -> None:
+        """Computes derived fields of the packed state. `view` then sees them."""
+        assert self._forward is not None
+        self._give(packed)
+        self._forward()
+
+    def _give(self, packed: Any) -> None:
+        self._wp.copy(self._inbox, self._wp.from_dlpack(packed))
+        self._given: Any = packed  # kept until the next one: before that, JAX has looked at a view and so waited.
+
+    def view(self) -> Any:
+        """What came out, in Warp's own memory; ready when Warp is."""
         import jax
 
-        return jax.dlpack.from_dlpack(getattr(self._data, name))
-
-    def _give(self, name: str, value: Any) -> None:
-        """Copies a JAX array into a field, when it is ready."""
-        source: Any = self._wp.from_dlpack(value)
-        self._wp.copy(getattr(self._data, name), source)
+        return jax.dlpack.from_dlpack(self._outbox)
 
     def wait_for(self, value: Any) -> None:
         """Makes Warp wait until a JAX array is computed."""
         self._wp.from_dlpack(value)
-
-    def step(self, action: Any) -> None:
-        """One action. It is kept by the caller until JAX has been told to look at the outcome."""
-        self._give("ctrl", action)
-        self._step()
-
-    def view(self) -> Physics:
-        """The present moment, in Warp's own memory."""
-        return Physics(self._view("qpos"), self._view("qvel"), {name: self._view(name) for name in self._task.derived})
-
-    def warm(self) -> Any:
-        """The solver's warm start [n, nv], in Warp's own memory."""
-        return self._view("qacc_warmstart")
-
-    def write(self, qpos: Any, qvel: Any, warm: Any) -> None:
-        """Makes this the present moment."""
-        for name, value in (("qpos", qpos), ("qvel", qvel), ("qacc_warmstart", warm)):
-            self._give(name, value)
-        self._given: Any = (
-            qpos,
-            qvel,
-            warm,
-        )  # until the next writing: before that, JAX has looked at a view and so waited.
-
-    def view_fresh(self) -> Physics:
-        """The present moment with derived fields computed for it, in Warp's own memory."""
-        assert self._forward is not None
-        self._forward()
-        return self.view()
 
     def check_room(self) -> None:
         """Raises if a buffer was too small in any step since this was last asked.
@@ -392,6 +432,7 @@ class _Physics:
     def close(self) -> None:
         """Drops the arrays."""
         self._data = self._model = self._step = self._forward = self._given = None
+        self._inbox = self._outbox = self._letters = self._answers = None
 
 
 @functools.cache
@@ -402,6 +443,8 @@ def _import_warp() -> Any:
 
         wp.config.log_level = wp.LOG_WARNING
         wp.init()
+    if wp.get_device().is_cuda:  # physics is many short programs: they go before the long ones of learning
+        wp.set_stream(wp.Stream(priority=-1))
     return wp
 
 
@@ -454,18 +497,16 @@ def raw_steps_per_second(task: str | Task, n: int, seconds: float) -> float:
         n: Number of worlds.
         seconds: How long to measure, about.
     """
-    import jax.numpy as jnp
-    import warp as wp
-
     env = WarpVectorEnv(task, [(0, i) for i in range(n)])
+    worlds, wp = env._worlds, _import_warp()
     env.reset_device()
-    action = jnp.zeros((n, env.spec.action_size), jnp.float32)
-    env._physics.step(action)
+    worlds.advance(env._programs.pack(env._now, env._still))
+    simulate = worlds.record(worlds.simulate)
     wp.synchronize()
     steps, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
         for _ in range(10):
-            env._physics.step(action)
+            simulate()
         wp.synchronize()
         steps += 10 * n
     env.close()
