@@ -5,12 +5,13 @@ mathematical tables, which many machines lack: ziamath brings STIX Two Math (SIL
 """
 
 import html
-import importlib.resources
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -26,8 +27,10 @@ OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)\)")
 
 def on_files(files: Any, /, *, config: Any) -> Any:
     """Adds the font beside the style sheet, and the programs of the repository that pages link to."""
-    font = str(importlib.resources.files("ziamath") / "fonts" / FONT)
-    files.append(File.generated(config, f"css/{FONT}", abs_src_path=font))
+    spec = importlib.util.find_spec("ziamath")  # found, not imported: only its font is wanted
+    assert spec is not None and spec.origin is not None
+    font = Path(spec.origin).parent / "fonts" / FONT
+    files.append(File.generated(config, f"css/{FONT}", abs_src_path=str(font)))
     for path in sorted([*ROOT.glob("examples/*.*"), *ROOT.glob("benchmarks/*.*")]):
         where = f"repository/{path.relative_to(ROOT).as_posix()}"
         files.append(File.generated(config, where, abs_src_path=str(path)))
@@ -68,3 +71,10 @@ def drawing(path: Path, label: str) -> str:
     text = path.read_text(encoding="utf-8")
     text = text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     return f'<div class="drawing-box" tabindex="0">{text}</div>'
+
+
+@event_priority(-100)
+def on_post_build(*, config: Any) -> None:
+    """The search index once more as a script, which a page that is opened from disk may load."""
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
