@@ -62,7 +62,7 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 def main(
     critics: tuple[str, ...] = ("plain", "gaussian"),
     task: str = "InvertedDoublePendulum-v5",
-    steps: int = 20_000,
+    steps: int = 12_800,
     seeds: int = 3,
 ) -> dict[str, PPO]:
     """Trains the built-in scalar critic and the Gaussian one, and prints what came of it.

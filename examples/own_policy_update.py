@@ -75,7 +75,7 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 def main(
     updates: tuple[Literal["ppo", "trpo", "kl"], ...] = ("ppo", "kl"),
     task: str = "InvertedDoublePendulum-v5",
-    steps: int = 20_000,
+    steps: int = 12_800,
     seeds: int = 3,
 ) -> dict[str, Model]:
     """Trains with clipping and with the penalty, and prints what came of it.

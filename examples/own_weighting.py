@@ -50,7 +50,7 @@ SMALL = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iteration
 def main(
     weightings: tuple[str, ...] = ("accuracy", "inverse"),
     task: str = "InvertedDoublePendulum-v5",
-    steps: int = 20_000,
+    steps: int = 12_800,
     seeds: int = 3,
 ) -> dict[str, PPO]:
     """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights, and prints what came of it.

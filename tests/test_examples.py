@@ -293,7 +293,7 @@ def test_own_task_moves_alike_on_both_engines() -> None:
     pytest.importorskip("mujoco_warp")
     module = load("own_mjcf_task")
 
-    class Fixed(module.BallOnPlate):  # type: ignore[name-defined, misc]
+    class Fixed(module.BallOnPlate):
         """Starts always at the same place, because the engines draw other numbers."""
 
         def reset(self, rng: Any, qpos0: Any, qvel0: Any) -> tuple[Any, Any]:
