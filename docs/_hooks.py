@@ -1,11 +1,14 @@
-"""What mkdocs does to a page here: equations become MathML and drawings become part of the page, both when it is built.
+"""What mkdocs does to a page here: equations become MathML, drawings become part of the page, settings become a table.
 
-So neither needs a script or the network, and drawings take the colours of the page's theme. MathML needs a font with
-mathematical tables, which many machines lack: ziamath brings STIX Two Math (SIL Open Font License 1.1).
+All when it is built, so nothing needs a script or the network, and drawings take the colours of the page's theme.
+MathML needs a font with mathematical tables, which many machines lack: ziamath brings STIX Two Math (SIL Open Font
+License 1.1).
 """
 
+import ast
 import html
 import importlib.util
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ FONT = "STIXTwoMath-Regular.ttf"
 
 
 ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = re.compile(r"^<!-- settings (\w+) -->$", re.MULTILINE)
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)\)")
 
 
@@ -38,7 +42,8 @@ def on_files(files: Any, /, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, /, *, page: Any, config: Any, files: Any) -> str:
-    """Links that lead out of docs/, which work in the repository, lead to the site's copies, or become plain text."""
+    """Tables of settings; and links out of docs/, good in the repository, lead to the site's copies or nowhere."""
+    markdown = SETTINGS.sub(lambda m: settings_table(m[1]), markdown)
     folder = Path(page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
@@ -51,6 +56,21 @@ def on_page_markdown(markdown: str, /, *, page: Any, config: Any, files: Any) ->
         return f"[{match[1]}]({'../' * len(folder.parts)}{copy})"
 
     return OUTSIDE.sub(link, markdown)
+
+
+def settings_table(name: str) -> str:
+    """The fields of a class of config.py: name, default, and the sentence that stands under each."""
+    tree = ast.parse((ROOT / "src" / "mcclt" / "config.py").read_text(encoding="utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    lines = ["| setting | default | what it is |", "|---|---|---|"]
+    for field, text in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            default = ast.unparse(field.value) if field.value is not None else "needed"
+            default = "one group of defaults" if "default_factory" in default else f"`{default}`"
+            what = str(text.value.value).replace("|", "\\|")
+            link = f"[`{ast.unparse(field.target)}`](settings.md#mcclt.config.{name}.{ast.unparse(field.target)})"
+            lines.append(f"| {link} | {default} | {what} |")
+    return "\n".join(lines)
 
 
 def on_page_content(content: str, /, *, page: Any, config: Any, files: Any) -> str:
