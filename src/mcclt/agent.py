@@ -32,7 +32,7 @@ from mcclt.evaluate import run_episodes
 from mcclt.learner import AgentState, Learner
 from mcclt.progress import Display
 from mcclt.randomness import Purpose, stream
-from mcclt.train import Observer, Trainer, make_envs, new_episodes, run, spec_from_dict
+from mcclt.train import Observer, Trainer, check_meta, make_envs, new_episodes, run, spec_from_dict
 
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",
@@ -353,10 +353,14 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
     """The arrays and metadata of a saved model or of a run's newest good checkpoint."""
     path = Path(path)
     if path.is_dir():
-        arrays, meta, source, _ = runs.load_latest(path)
+        arrays, meta, source, passed = runs.load_latest(path)
+        for line in passed:
+            warnings.warn(f"Passed over: {line} Used instead: {source}", stacklevel=3)
         return arrays, meta, source
     source = path if path.is_file() else with_suffix(path)
-    return *checkpoint.load(source), source
+    arrays, meta = checkpoint.load(source)
+    check_meta(arrays, meta, source)
+    return arrays, meta, source
 
 
 def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tuple[checkpoint.Arrays, dict[str, Any]]:
@@ -443,8 +447,8 @@ def evaluate_policy(
 def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:
     """Reads a saved model or run directory, whichever algorithm trained it."""
     _, meta, _ = read_model(path)
-    groups = meta["config"]["groups"]
-    algos = {g["algo"] for name, g in groups.items() if group in (None, name)}
+    groups = from_dict(meta["config"]).groups
+    algos = {g.algo for name, g in groups.items() if group in (None, name)}
     # Users' own classes as well; reversed, so that PPO and TRPO stay what they are.
     known: dict[str, type[Model]] = {cls.algo: cls for cls in reversed(Model.__subclasses__()) if hasattr(cls, "algo")}
     return known.get(next(iter(algos), ""), Model).load(path, env, group=group)

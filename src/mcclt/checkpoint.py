@@ -5,6 +5,7 @@ The same format serves a run's checkpoints (with the environments' state) and a 
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     try:
         if not path.is_file():
             raise CheckpointError(f"There is no checkpoint at {path}.")
+        if path.stat().st_size > _memory():  # it may be sparse: a small file that says to be a large one
+            raise CheckpointError(f"{path} is larger than this machine's memory and cannot be read here.")
         with safetensors.safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -53,13 +56,24 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")
     version = header.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
+    if version != str(VERSION):
         raise CheckpointError(
-            f"{path} has format version {version!r}, newer than this program's {VERSION}: update mcclt to read it."
+            f"{path} has format version {version[:20]!r}, newer than this program's {VERSION}: update mcclt to read it."
         )
     if header.get("digest") != _digest(arrays, version + header.get("meta", "")):
         raise CheckpointError(f"{path} is damaged: its checksum does not match; use an earlier one.")
-    return arrays, json.loads(header["meta"])
+    try:
+        meta = json.loads(header["meta"])
+    except (KeyError, ValueError, RecursionError):  # a checksum is no signature: anybody can make one
+        meta = None
+    if not isinstance(meta, dict):
+        raise CheckpointError(f"{path} was not written by mcclt: its metadata is not a table.")
+    return arrays, meta
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
@@ -84,6 +98,19 @@ def flatten(prefix: str, tree: Any) -> Arrays:
     """A pytree as arrays named by their path, e.g. `agents/mcclt/policy/mlp/0/w`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {f"{prefix}/{_name(path)}": np.asarray(leaf) for path, leaf in leaves}
+
+
+def fitting(prefix: str, template: Mapping[str, np.ndarray], arrays: Arrays, source: object) -> Arrays:
+    """The arrays named by the keys of `template` behind `prefix`, which must have its shapes and types."""
+    found = {}
+    for name, like in template.items():
+        x = arrays.get(prefix + name)
+        if x is None or x.shape != like.shape or x.dtype != like.dtype:
+            raise CheckpointError(
+                f"{source} does not fit its own configuration: {prefix}{name} is missing or misshapen."
+            )
+        found[name] = x
+    return found
 
 
 def unflatten(prefix: str, template: Any, arrays: Arrays, source: object) -> Any:

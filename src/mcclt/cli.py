@@ -25,7 +25,7 @@ from mcclt.config import (
     read_file,
     to_dict,
 )
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
+from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.experiments.commands import Compare, Report, Reproduce, compare, report, reproduce
 from mcclt.flags import Comma, Seeds, Steps, Widths
 from mcclt.watch import Watch, watch
@@ -380,7 +380,7 @@ def _resume(command: Train, trainer: "Trainer", console: "Console") -> "Run":
 def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
     from mcclt import interrupts
     from mcclt.progress import Display, Quiet
-    from mcclt.runs import resume_command
+    from mcclt.runs import checkpoints, resume_command
     from mcclt.train import run as run_training
 
     resume = resume_command(run.path)
@@ -405,8 +405,9 @@ def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> Non
         raise SystemExit(130) from None
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
-    except CheckpointError as error:
-        raise CheckpointError(f"{error} The run stops at {trainer.step:,} steps.") from None
+    except MccltError as error:  # a disk that is full, a directory that is gone
+        kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(run.path) else ""
+        raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
     if not quiet:
         console.print(f"Run directory: {run.path}", soft_wrap=True)
 

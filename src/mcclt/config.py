@@ -19,7 +19,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from mcclt.errors import ConfigError, UnknownNameError
+from mcclt import files
+from mcclt.errors import ConfigError, UnknownNameError, shown
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class RunConfig:
         for name in self.groups:
             require(
                 re.fullmatch(r"[\w+=.,:@-]+", name) is not None and name.strip(".") != "",
-                f"group name {name!r}",
+                f"group name {shown(name)}",
                 "letters, digits and any of - _ . , + = : @ (it becomes part of file names)",
             )
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
@@ -288,18 +289,18 @@ PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper":
 
 def parse_steps(text: str) -> int:
     """Reads 200000, 200_000, 200k, 1M, 1.5M or 1e6."""
-    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", text.strip())
+    match = len(text) <= 40 and re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", text.strip())
     scale = {"": 1, "k": 1_000, "m": 1_000_000}
     value = Decimal(match[1].replace("_", "")) * scale[match[2].lower()] if match else Decimal("0.5")
-    if value != int(value):
-        raise ConfigError(f"{text!r} is not a number of steps: give a whole number such as 200000, 200k or 1M.")
+    if value != int(value) or value >= 2**63:
+        raise ConfigError(f"{shown(text)} is not a number of steps: give a whole number such as 200000, 200k or 1M.")
     return int(value)
 
 
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """Reads 3, "0,1,2", "0..7" (both ends included), or a sequence of whole numbers."""
     refusal = ConfigError(
-        f"seeds = {value!r} is not allowed: give 3, a list 0,1,2 or a range 0..7 of at most {MOST_SEEDS:,} seeds."
+        f"seeds = {shown(value)} is not allowed: give 3, a list 0,1,2 or a range 0..7 of at most {MOST_SEEDS:,} seeds."
     )
     if isinstance(value, str):
         seeds: list[int] = []
@@ -326,6 +327,8 @@ MOST_SEEDS = 10_000
 
 def coerce(cls: type, name: str, value: Any) -> Any:
     """A value from a file as the type of field `name`, or a `ConfigError`."""
+    if any(type(v) is int and abs(v) >= 2**63 for v in (value if isinstance(value, list | tuple) else [value])):
+        raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
     if name == "seeds":
         return parse_seeds(value)
     if name in ("steps", "eval_freq", "checkpoint_freq") and isinstance(value, str):
@@ -338,14 +341,14 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
         if origin is tuple and isinstance(value, list | tuple) and all(type(v) is int for v in value):
             return tuple(value)
-        if k is float and type(value) in (int, float):
+        if k is float and type(value) in (int, float) and abs(value) < 2**1023:
             return float(value)
         if isinstance(k, type) and type(value) is k:
             return value
     if any(typing.get_origin(k) is Literal for k in kinds) and isinstance(value, str):
         raise UnknownNameError(name, value, [c for k in kinds for c in typing.get_args(k)])
     wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
-    raise ConfigError(f"{name} = {value!r} is not allowed: it must be {wanted}.")
+    raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
 
 
 def fields_of(cls: type) -> list[str]:
@@ -360,22 +363,40 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
         if name not in names:
             near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"Unknown setting {name!r}.{meant} `mcclt train --help` lists all settings.")
+            raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` lists all settings.")
     return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """Reads a TOML (or JSON) file: settings of a run and of its agents side by side, and [groups.NAME] tables."""
     try:
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        text = files.read(path, LARGEST_FILE, pipes=True).decode()
+        if path.suffix == ".json":
+            data = json.loads(text, object_pairs_hook=_once)
+        else:
+            # Python's reader takes hours for a key of very many parts.
+            if any(part.count(".") > 100 for part in re.split(r"""[^\w"'. \t-]""", text)):
+                raise ValueError("a key has too many parts")
+            data = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The configuration {path} is not valid TOML or JSON: {error}.") from None
+        raise ConfigError(f"The configuration {path} is not valid TOML or JSON: {str(error)[:200]}.") from None
     if not isinstance(data, dict):
         raise ConfigError(f"The configuration {path} must be a table of settings.")
     return data
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON; a setting given twice is refused, as TOML does."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError(f"{next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))!r} is there twice")
+    return data
+
+
+LARGEST_FILE = 2**24
+"""Bytes of the largest configuration."""
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -4,6 +4,15 @@ import difflib
 from collections.abc import Iterable
 
 
+def shown(value: object) -> str:
+    """A value in a message: those from files may be endless, and Python refuses to write very large numbers."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
 class MccltError(Exception):
     """Base of every error this library raises on purpose. The command line prints it and exits with 2."""
 
@@ -23,7 +32,7 @@ class UnknownNameError(ConfigError):
             near = [folded[m] for m in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)]
         meant = f" Did you mean {near[0]!r}?" if near else ""
         listed = f" Allowed: {', '.join(allowed)}." if len(allowed) <= 20 else ""
-        super().__init__(f"Unknown {kind} {name!r}.{meant}{listed}{' ' + hint if hint else ''}")
+        super().__init__(f"Unknown {kind} {shown(name)}.{meant}{listed}{' ' + hint if hint else ''}")
 
 
 class MissingExtraError(MccltError, ImportError):

@@ -1,9 +1,36 @@
 """Files that are either wholly there or not at all, and those that come with the package."""
 
+import errno
 import importlib.resources
 import os
+import stat
 import tempfile
 from pathlib import Path
+
+LARGEST = 2**28
+"""Bytes of the largest text that is read: far more than any of ours, far less than memory."""
+
+
+def read(path: Path, largest: int | None = LARGEST, pipes: bool = False) -> bytes:
+    """The contents of a file that may come from a stranger.
+
+    Args:
+        path: of the file.
+        largest: bytes it may have; None: any number.
+        pipes: whether it may be a pipe or a device; these may have no end, or never begin.
+
+    Raises:
+        OSError: it cannot be read, or is no such file.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | (0 if pipes else os.O_NONBLOCK))) as file:
+        if not pipes and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if largest is None:
+            return file.read()
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes", str(path))
+    return data
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -10,23 +10,28 @@ messages.txt       what a person was told on the way, if anything
 """
 
 import contextlib
+import fcntl
 import importlib
 import importlib.metadata
 import json
 import math
 import os
 import platform
+import re
 import shlex
+import socket
+import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from mcclt import checkpoint
+from mcclt import checkpoint, files
 from mcclt.config import RunConfig, from_dict, to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
-from mcclt.train import Row, Trainer
+from mcclt.train import Row, Trainer, check_meta
 
 KEEP = 3
 """Checkpoints kept; older ones are removed once a newer one is safely written."""
@@ -37,9 +42,9 @@ TENSORBOARD_LIMIT = 64
 class Run:
     """One run directory. Also an observer that writes every update's rows."""
 
-    def __init__(self, path: Path, config: RunConfig, trackers: "list[Tracker]") -> None:
-        self.path, self.config, self._trackers = path, config, trackers
-        self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close)
+    def __init__(self, path: Path, config: RunConfig, trackers: "list[Tracker]", lock: int) -> None:
+        self.path, self.config, self._trackers, self._lock = path, config, trackers, lock
+        self._metrics = open(path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115 (closed in close)
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True) -> "Run":
@@ -51,39 +56,49 @@ class Run:
                 raise ConfigError(
                     f"{path} is already in use: choose another --out, or continue it with  {resume_command(path)}"
                 )
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        _write_json(path / "config.json", to_dict(config))
-        _write_json(path / "versions.json", versions())
-        with _writable(path):
-            return cls(path, config, _trackers(path, config, 0, wandb, tensorboard))
+            path.mkdir(parents=True, exist_ok=True)
+            with _locked(path) as lock:
+                if any(path.iterdir()):  # another process was faster
+                    raise ConfigError(f"{path} is already in use: choose another --out.")
+                (path / "checkpoints").mkdir()
+                _write_json(path / "config.json", to_dict(config))
+                _write_json(path / "versions.json", versions())
+                return cls(path, config, _trackers(path, config, 0, wandb, tensorboard), lock)
 
     @classmethod
     def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False, tensorboard: bool = True) -> "Run":
         """Reopens a directory at a checkpoint; lines logged after it will be written again."""
-        with _writable(path):
+        with _writable(path), _locked(path) as lock:
             metrics = path / "metrics.jsonl"
-            lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines() if metrics.exists() else []
-            kept = [line for line in lines if _update_of(line) <= update]
-            checkpoint.write_atomically(metrics, "".join(f"{line}\n" for line in kept).encode())
+            lines = files.read(metrics, None).split(b"\n") if metrics.exists() else []
+            updates = [_update_of(line) for line in lines]
+            kept = [line for line, at in zip(lines, updates, strict=True) if at is not None and at <= update]
+            checkpoint.write_atomically(metrics, b"".join(line + b"\n" for line in kept))
             _write_json(path / "config.json", to_dict(config))
             _write_json(path / f"versions-from-{update:06d}.json", versions())
             step = update * config.steps_per_update
-            return cls(path, config, _trackers(path, config, step, wandb, tensorboard))
+            run = cls(path, config, _trackers(path, config, step, wandb, tensorboard), lock)
+            # Whatever follows the last good line was cut off by a crash, and will be written again.
+            last = max((i for i, at in enumerate(updates) if at is not None), default=-1)
+            if spoilt := updates[:last].count(None):
+                run.on_message(f"{metrics}: {spoilt} damaged line(s) were left out.")
+            return run
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         """Appends the rows."""
         now = time.time()
+        text = "".join(json.dumps(finite(row | {"time": now})) + "\n" for row in rows)
         with _writable(self.path):
-            for row in rows:
-                self._metrics.write(json.dumps(finite(row | {"time": now})) + "\n")
-            self._metrics.flush()
+            _append(self._metrics, text.encode())
             for tracker in self._trackers:
                 tracker.log(rows)
 
     def on_message(self, text: str) -> None:
         """Keeps what a person was told."""
-        with _writable(self.path), open(self.path / "messages.txt", "a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        # Never through a link: the directory may come from a stranger.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with _writable(self.path), open(os.open(self.path / "messages.txt", flags, 0o666), "ab", buffering=0) as file:
+            _append(file, (text + "\n").encode())
 
     def save(self, trainer: Trainer) -> Path:
         """Writes a checkpoint and removes the oldest beyond `KEEP`."""
@@ -99,10 +114,13 @@ class Run:
         _write_json(self.path / "evaluation.json", data)
 
     def close(self) -> None:
-        """Flushes everything."""
+        """Closes everything; all of it was written at each update."""
         self._metrics.close()
         for tracker in self._trackers:
             tracker.close()
+        if self._lock >= 0:
+            os.close(self._lock)  # which frees it
+            self._lock = -1
 
 
 def resume_command(path: Path) -> str:
@@ -112,7 +130,16 @@ def resume_command(path: Path) -> str:
 
 def checkpoints(path: Path) -> list[Path]:
     """A run's checkpoints, oldest first."""
-    return sorted((path / "checkpoints").glob(f"update-*{checkpoint.SUFFIX}"))
+    named = {p: re.fullmatch(r"update-([0-9]{1,18})", p.stem) for p in _list(path / "checkpoints")}
+    found = {p: int(m[1]) for p, m in named.items() if m and p.suffix == checkpoint.SUFFIX}
+    return sorted(found, key=lambda p: found[p])  # by number: the millionth has more digits
+
+
+def _list(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
 
 
 def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, list[str]]:
@@ -126,7 +153,9 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
     passed: list[str] = []
     for file in reversed(checkpoints(path)):
         try:
-            return *checkpoint.load(file), file, passed
+            arrays, meta = checkpoint.load(file)
+            check_meta(arrays, meta, file)
+            return arrays, meta, file, passed
         except CheckpointError as error:
             passed.append(str(error))
     if passed:
@@ -137,11 +166,12 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
 def stored_config(path: Path) -> RunConfig:
     """The configuration a run was started with."""
     try:
-        return from_dict(json.loads((path / "config.json").read_text(encoding="utf-8")))
+        return from_dict(json.loads(files.read(path / "config.json")))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a run directory: it has no config.json.") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}/config.json cannot be read: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        said = str(getattr(error, "strerror", None) or error)[:500]
+        raise CheckpointError(f"{path}/config.json cannot be read: {said}") from None
 
 
 def default_path(config: RunConfig) -> Path:
@@ -205,11 +235,51 @@ def finite(row: Row) -> Row:
     return {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
 
 
-def _update_of(line: str) -> float:
+def _update_of(line: bytes) -> int | None:
+    """The update that a line of metrics is about; None if it is cut off or damaged."""
     try:
-        return int(json.loads(line)["update"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # a line cut off by a crash
+        row = json.loads(line)
+        known = isinstance(row["group"], str) and all(type(row[k]) is int for k in ("seed", "update", "step"))
+        return row["update"] if known else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _append(file: Any, data: bytes) -> None:
+    """Appends to an unbuffered file: all of it, or after an error nothing."""
+    start = os.fstat(file.fileno()).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:])
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), start)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """A lock on a directory, which the operating system frees when this process ends; closing the handle frees it.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(
+            f"{path} is being written by another process: wait for it, or choose another --out."
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield handle
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def _write_json(path: Path, data: Any) -> None:
@@ -237,28 +307,60 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """One event file per agent (or per group, of means, for large populations)."""
+    """One event file per agent (or per group, of means, for large populations).
+
+    Written here rather than by tensorboardX's SummaryWriter, whose thread dies where a disk is full, and then has
+    `close` wait for it for ever.
+    """
 
     def __init__(self, path: Path, config: RunConfig, step: int) -> None:
-        from tensorboardX import SummaryWriter
-
         self._means = len(config.groups) * len(config.seeds) > TENSORBOARD_LIMIT
-        self._open = lambda name: SummaryWriter(logdir=str(path / name), purge_step=step + 1 if step else None)
-        self._writers: dict[str, Any] = {}
+        self._path, self._step = path, step
+        self._files: dict[str, Any] = {}
 
     def log(self, rows: list[Row]) -> None:
         """Numbers by name."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
         for name, row in _by_curve(rows, self._means).items():
-            writer = self._writers.setdefault(name, None) or self._open(name)
-            self._writers[name] = writer
-            for key, value in row.items():
-                if "/" in key:
-                    writer.add_scalar(key, value, row["step"])
+            if name not in self._files:
+                self._files[name] = self._open(self._path / name)
+            values = [Summary.Value(tag=k, simple_value=v) for k, v in row.items() if "/" in k]
+            event = Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
+            _append(self._files[name], _record(event))
+
+    def _open(self, folder: Path) -> Any:
+        """A new file; later ones come later in the alphabet too, whatever the clock says."""
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [re.match(r"events\.out\.tfevents\.([0-9]{10})\.", p.name) for p in folder.iterdir()]
+        second = max([int(time.time()), *(int(m[1]) + 1 for m in names if m)])
+        file = open(folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}", "xb", buffering=0)  # noqa: SIM115
+        first = [Event(wall_time=time.time(), file_version="brain.Event:2")]
+        if self._step:  # what was logged after the checkpoint is not shown
+            first.append(Event(step=self._step + 1, session_log=SessionLog(status=SessionLog.START)))
+        try:
+            _append(file, b"".join(map(_record, first)))
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def close(self) -> None:
-        """Flushes."""
-        for writer in self._writers.values():
-            writer.close()
+        """Nothing is kept back."""
+        for file in self._files.values():
+            file.close()
+
+
+def _record(event: Any) -> bytes:
+    """An event as TensorBoard's files hold it (a TFRecord)."""
+    from tensorboardX.record_writer import masked_crc32c
+
+    data = event.SerializeToString()
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
 
 
 class WandB:

@@ -369,6 +369,7 @@ class Trainer:
         Returns:
             Whether the environments continue exactly; otherwise they start new episodes.
         """
+        check_meta(arrays, meta, source)
         if changed := differing(from_dict(meta["config"]), self.config):
             name = changed[0]
             raise CheckpointError(
@@ -386,12 +387,13 @@ class Trainer:
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
         env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
-        stats = {k.removeprefix("stats/"): v for k, v in arrays.items() if k.startswith("stats/")}
-        if stats:
-            self.stats = EpisodeStats.from_arrays(stats)
+        if any(k.startswith("stats/") for k in arrays):
+            self.stats = EpisodeStats.from_arrays(checkpoint.fitting("stats/", self.stats.to_arrays(), arrays, source))
         if env_state and self.spec.resumable:
-            self.env.set_state(env_state)
-            self._obs = arrays["obs"].copy()
+            # Simulators take arrays as they are: one of another shape would be read beyond its end.
+            self.env.set_state(checkpoint.fitting("env/", self.env.get_state(), arrays, source))
+            shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
+            self._obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
             self.boundary = self._capture()
             return True
         self._forget_running()
@@ -461,6 +463,42 @@ def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:
     """A spec as plain data."""
     data = dataclasses.asdict(spec)
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in data.items()}
+
+
+def check_meta(arrays: checkpoint.Arrays, meta: dict[str, Any], source: object) -> None:
+    """Raises unless a checkpoint says what `to_checkpoint` writes: it may come from a stranger.
+
+    What it says must also be no larger than what it holds, before anything is made of that size.
+    """
+    try:
+        config, spec, status = from_dict(meta["config"]), spec_from_dict(meta["spec"]), meta["status"]
+        agents = len(config.groups) * len(config.seeds)
+        bounds = [x for x in (spec.action_low, spec.action_high) if x is not None]
+        sizes = [spec.obs_size, spec.action_size, agents]
+        for agent in config.groups.values():
+            sizes += [agent.n_quantiles, agent.members or 1, *agent.policy_hidden, *agent.critic_hidden]
+        elements = sum(x.size for x in arrays.values())
+        faults = [number for pair in meta["last_fault"] for number in pair]
+        whole = [spec.obs_size, spec.action_size, spec.action_start, meta["update"], *faults]
+        limit = spec.max_episode_steps
+        sound = (
+            all(type(x) is int and 0 <= x < 2**63 for x in whole)
+            and (limit is None or type(limit) is int)
+            and all(isinstance(x, str) for x in (spec.task, spec.engine))
+            and isinstance(spec.resumable, bool)
+            and len(bounds) in (0, 2)
+            and all(x.shape == (spec.action_size,) for x in bounds)
+            and all(1 <= size <= max(elements, 64) for size in sizes)
+            and all(len(a.policy_hidden) + len(a.critic_hidden) <= len(arrays) for a in config.groups.values())
+            and isinstance(status, list)
+            and len(status) == agents
+            and all(isinstance(x, str) for x in status)
+            and all(len(pair) == 2 for pair in meta["last_fault"])
+        )
+    except (ConfigError, KeyError, TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise CheckpointError(f"{source} is not a checkpoint of a training: what it says of itself makes no sense.")
 
 
 def spec_from_dict(data: dict[str, Any]) -> EnvSpec:

@@ -345,11 +345,13 @@ def test_strangers_in_a_store(store: Store) -> None:
 
 
 def test_timings(store: Store) -> None:
-    store.write_timing("Hopper-v4__ppo", {"task": "Hopper-v4", "rows": []})
-    store.write_timing("Hopper-v4__ppo", {"task": "Hopper-v4", "rows": [1]})
+    timing = {"task": "Hopper-v4", "algo": "ppo", "device": "cpu", "measured": "2026-01-01", "rows": []}
+    row = {"variant": "plain", "seconds_per_update": 1.5, "critic_parameters": 7}
+    store.write_timing("Hopper-v4__ppo", timing)
+    store.write_timing("Hopper-v4__ppo", timing | {"rows": [row]})
     (store.path / "timings" / "bad.json").write_text("{")
     loaded = store.load()
-    assert loaded.timings == ({"task": "Hopper-v4", "rows": [1]},)
+    assert loaded.timings == (timing | {"rows": [row]},)
     assert "bad.json" in loaded.problems[0]
 
 

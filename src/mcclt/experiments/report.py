@@ -52,15 +52,18 @@ def write(results: Results, folder: Path) -> Path:
         The path of report.html, which needs none of the other files.
 
     Raises:
-        StoreError: the store holds no results.
+        StoreError: the store holds no results, or the folder cannot be written.
     """
     if not results.series:
         store = shlex.quote(str(results.path or "results"))
         raise StoreError(f"There are no results yet: run  mcclt reproduce --scale smoke --store {store}  first.")
-    _write_tables(results, folder / "tables")
-    drawings = _draw(results, folder / "figures")
     path = folder / "report.html"
-    files.write_atomically(path, page(results, drawings).encode())
+    try:
+        _write_tables(results, folder / "tables")
+        drawings = _draw(results, folder / "figures")
+        files.write_atomically(path, page(results, drawings).encode())
+    except OSError as error:
+        raise StoreError(f"Cannot write the report to {folder}: {error.strerror or error}.") from None
     return path
 
 

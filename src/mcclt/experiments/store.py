@@ -24,6 +24,7 @@ import filelock
 import numpy as np
 
 from mcclt import files
+from mcclt.config import AgentConfig, RunConfig, coerce, fields_of
 from mcclt.errors import MccltError
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
@@ -53,7 +54,7 @@ class Store:
         try:
             if create and not marker.exists():
                 self._make(marker)
-            text = marker.read_bytes()
+            text = files.read(marker)
         except FileNotFoundError:
             raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
         except OSError as error:
@@ -64,7 +65,7 @@ class Store:
                 raise ValueError
             self.id = str(data["id"])
             newer = int(data["version"]) > VERSION
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise StoreError(f"{marker} was not written by mcclt: choose another --store.") from None
         if newer:
             raise StoreError(f"{path} was written by a newer version of mcclt: update it to use this store.")
@@ -183,7 +184,7 @@ class Store:
             if not cells:
                 continue  # the first is being written, or was not finished
             try:
-                settings[folder.parent.parent.name, folder.parent.name, folder.name] = _json(folder / "settings.json")
+                settings[folder.parent.parent.name, folder.parent.name, folder.name] = _settings(folder)
             except StoreError as error:
                 problems.append(f"{error} Its results are left out.")
                 continue
@@ -197,7 +198,7 @@ class Store:
         timings = []
         for path in sorted((self.path / "timings").glob("*.json")):
             try:
-                timings.append(_json(path))
+                timings.append(_timing(path))
             except StoreError as error:
                 problems.append(str(error))
         return gather(results, known, problems, timings, self.path)
@@ -269,7 +270,7 @@ def read(path: Path) -> Result:
             raise StoreError(f"{path} is damaged (its checksum does not match): run its command again to replace it.")
         if data["format"] != f"{FORMAT} {VERSION}":
             raise StoreError(f"{path} is of another format, {data['format']!r}: update mcclt to read it.")
-        return Result(
+        result = Result(
             task=data["task"],
             algo=data["algo"],
             variant=data["variant"],
@@ -282,8 +283,74 @@ def read(path: Path) -> Result:
             cost=data["cost"],
             provenance=data["provenance"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+        _check(result)
+        return result
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise StoreError(f"{path} is not a result of mcclt: run its command again to replace it.") from None
+
+
+def _check(result: Result) -> None:
+    """Raises a `ValueError` where a result is not as `training` makes it: a checksum is no signature.
+
+    What reads a store relies on this, so that no file, wherever it comes from, can keep the others from being read.
+    """
+
+    def require(condition: bool) -> None:
+        if not condition:
+            raise ValueError
+
+    require(all(isinstance(x, str) for x in (result.task, result.algo, result.variant, result.digest)))
+    require(0 <= result.seed < 2**63 and result.returns.ndim == 1 and result.returns.size > 0)
+    require(result.lengths.ndim == 1)
+    steps = result.curve["step"]
+    require(steps.ndim == 1 and bool(np.isfinite(steps).all()) and bool((np.diff(steps) > 0).all()))
+    require(all(column.shape == steps.shape for column in result.curve.values()))
+    for table in (result.probe, result.cost, result.provenance):
+        require(isinstance(table, dict))
+    require(all(isinstance(x, int | float | None) for x in result.cost.values()))
+    require(isinstance(result.provenance.get("packages") or {}, dict))
+    require(isinstance(result.provenance.get("command") or [], list))
+    episode = {name: _numbers(column) for name, column in result.probe.get("episode", {}).items()}
+    require(all(column.ndim == 1 and len(column) == len(episode["t"]) for column in episode.values()))
+    if bars := result.probe.get("bars", {}):
+        require(_numbers(bars["values"]).ndim == 2 and len(bars["values"]) == len(_numbers(bars["t"])))
+    if calibration := result.probe.get("calibration", {}):
+        names = ("crps", "crps_point", "bias", "spread")
+        found = _numbers([calibration[n] for n in names] + [calibration["coverage"][n] for n in ("0.5", "0.8", "0.95")])
+        require(found.ndim == 1 and bool(np.isfinite(found).all()) and calibration["spread"] > 0)
+        require(all(0 < float(level) < 1 for level in calibration["coverage"]))
+        require(_numbers(list(calibration["coverage"].values())).ndim == 1)
+        require(_numbers(calibration["pit"]).shape == (20,))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The settings of a setup, each of its type."""
+    path = folder / "settings.json"
+    data = _json(path)
+    try:
+        for cls in (AgentConfig, RunConfig):
+            for name in set(fields_of(cls)) & set(data):
+                coerce(cls, name, data[name])
+        if int(data["steps"]) < 1:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise StoreError(f"{path} is damaged: run its command again to replace it.") from None
+    return data
+
+
+def _timing(path: Path) -> dict[str, Any]:
+    """A measurement of costs, with all that a report says of it."""
+    data = _json(path)
+    try:
+        texts = [data[name] for name in ("task", "algo", "device", "measured")] + [
+            row["variant"] for row in data["rows"]
+        ]
+        costs = _numbers([row[n] for row in data["rows"] for n in ("seconds_per_update", "critic_parameters")])
+        if not all(isinstance(x, str) for x in texts) or not (costs > 0).all() or not np.isfinite(costs).all():
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise StoreError(f"{path} is no measurement of mcclt: run its command again to replace it.") from None
+    return data
 
 
 def _read_in_place(path: Path) -> Result:
@@ -305,7 +372,7 @@ def _checksum(text: str) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(files.read(path))
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from None
     except (ValueError, RecursionError):

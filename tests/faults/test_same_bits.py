@@ -1,0 +1,51 @@
+"""The same command gives the same bits on the same machine, whatever the number of threads and cores.
+
+Two cores at least are needed for this to say anything about cores; `docs/reliability.md` has what was measured.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcclt import checkpoint, runs
+from mcclt.envs.api import available_cores
+
+PENDULUM = "InvertedDoublePendulum-v5"
+
+
+def train(path: Path, cores: set[int], threads: int, *flags: str) -> dict[str, Any]:
+    """Every array of the last checkpoint of a training in a process that may use only these cores."""
+    shape = ["--steps", "12000", "--eval-freq", "0", "--final-episodes", "0", "--threads", str(threads), "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mcclt", "train", *flags, *shape, "--out", str(path)],
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return {k: v.tobytes() for k, v in checkpoint.load(runs.checkpoints(path)[-1])[0].items()}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(available_cores() < 2, reason="one core")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [PENDULUM],
+        [PENDULUM, "--algo", "trpo", "--seeds", "0..2"],
+        ["Hopper-v5", "--variants", "plain,mcclt,ensemble", "--seeds", "0,1"],
+    ],
+    ids=["one agent", "trpo", "a population"],
+)
+def test_cores_and_threads_do_not_matter(tmp_path: Path, flags: list[str]) -> None:
+    """At the paper's sizes: 4,000 steps per update, networks of width 128."""
+    every = sorted(os.sched_getaffinity(0))
+    reference = train(tmp_path / "reference", set(every), 2, *flags)
+    assert train(tmp_path / "again", set(every), 2, *flags) == reference
+    assert train(tmp_path / "one thread", set(every), 1, *flags) == reference
+    assert train(tmp_path / "one core", {every[0]}, 4, *flags) == reference
