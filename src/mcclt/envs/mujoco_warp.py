@@ -432,7 +432,8 @@ class _Worlds:
     def close(self) -> None:
         """Drops the arrays."""
         self._data = self._model = self._step = self._forward = self._given = None
-        self._inbox = self._outbox = self._letters = self._answers = None
+        self._inbox = self._outbox = None
+        self._letters, self._answers = [], []
 
 
 @functools.cache
