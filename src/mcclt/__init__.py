@@ -12,6 +12,10 @@ __version__ = "0.1.0"
 
 # JAX would otherwise take three quarters of a GPU's memory at once, also where several programs share it.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# On a GPU, XLA would try out dozens of Triton kernels for each matrix product of each group of a population: four
+# minutes for twelve groups instead of half a minute.
+if "xla_gpu_enable_triton_gemm" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_triton_gemm=false".strip()
 
 if TYPE_CHECKING:
     from mcclt.agent import PPO, TRPO, Model, ValueDistribution, evaluate_policy, load
