@@ -131,6 +131,9 @@ def time_variants(
 ) -> tuple[float, float, list[dict[str, Any]]]:
     """Raw speed, peak and whole updates of every variant, turn by turn, so that noise falls on all alike.
 
+    A critic is fitted while the next rollout is collected, so an update is timed between two others, and the time
+    of its collecting includes what the fit before it takes away.
+
     Returns:
         Medians of the simulator's steps/s and of the matrix products' FLOP/s, and a row per variant.
     """
@@ -145,9 +148,8 @@ def time_variants(
         raws.append(raw_speed(base.task, base.n_envs))
         peaks.append(gemm_peak())
         for name, trainer in trainers.items():
-            start = time.perf_counter()
-            rows = trainer.advance()
-            whole[name].append(time.perf_counter() - start)
+            seconds, rows = time_update(trainer)
+            whole[name].append(seconds)
             collect[name].append(trainer.timing["collect"])
             iterations[name].append(rows[0]["train/policy_iterations"])
     raw, peak = statistics.median(raws), statistics.median(peaks)
@@ -178,6 +180,17 @@ def time_variants(
         row["time_over_plain"] = row["seconds"]["whole"] / plain["seconds"]["whole"]
         row["parameters_over_plain"] = row["critic_parameters"] / plain["critic_parameters"]
     return raw, peak, rows
+
+
+def time_update(trainer: Trainer) -> tuple[float, list[dict[str, Any]]]:
+    """Seconds of one update among others, of three; and the rows it logs. Leaves nothing under way."""
+    trainer.advance()
+    start = time.perf_counter()
+    trainer.advance()
+    rows = trainer.advance()
+    seconds = (time.perf_counter() - start) / 2
+    jax.block_until_ready(trainer.states)
+    return seconds, rows
 
 
 def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
@@ -239,9 +252,7 @@ def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: in
         trainer.advance()
     for _ in range(max(2, updates // 2)):
         for name, trainer in (("one", one), ("many", many)):
-            start = time.perf_counter()
-            trainer.advance()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(time_update(trainer)[0])
         memory.append(memory_mib())
     one.close()
     many.close()
