@@ -81,13 +81,15 @@ def mutants(draw: st.DrawFn, data: Any) -> Any:
             break
         match draw(st.sampled_from(["replace", "replace", "remove", "add"])):
             case "replace":
-                holder[key] = draw(JSON)
+                holder[key] = copy.deepcopy(draw(JSON))  # those drawn are shared
             case "remove":
                 del holder[key]
             case "add" if isinstance(holder, dict):
-                holder[draw(st.sampled_from(["x", "task", "groups", "seeds", "update", ""]))] = draw(JSON)
+                holder[draw(st.sampled_from(["x", "task", "groups", "seeds", "update", ""]))] = copy.deepcopy(
+                    draw(JSON)
+                )
             case _:
-                holder.append(draw(JSON)) if isinstance(holder, list) else None
+                holder.append(copy.deepcopy(draw(JSON))) if isinstance(holder, list) else None
     return data
 
 
