@@ -43,7 +43,7 @@ def _shared_map_agents(function: Any) -> Any:
     policy = type(owner.policy), *sorted(vars(owner.policy).items())
     if isinstance(owner, Learner):
         config = dataclasses.replace(owner.config, weighting=owner.weighting_name)
-        key = function.__name__, config, owner.obs_size, policy
+        key = function.__name__, config, owner.obs_size, owner.n_envs, policy
     else:
         key = function.__name__, owner.config.horizon, owner.config.n_envs, policy
     if key not in _programs:

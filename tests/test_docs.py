@@ -216,7 +216,7 @@ def logged(groups: dict[str, AgentConfig]) -> set[str]:
 
 def traced(config: AgentConfig) -> set[str]:
     """The names that an update of an agent gives, found by tracing it: nothing is compiled."""
-    learner = Learner(config, EnvSpec("probe", "none", 3, 2, -np.ones(2), np.ones(2), None, False))
+    learner = Learner(config, EnvSpec("probe", "none", 3, 2, -np.ones(2), np.ones(2), None, False), n_envs=2)
     state = jax.eval_shape(learner.init, np.uint32(0))
     obs, flag = np.zeros((4, 2, 3), np.float32), np.zeros((4, 2), bool)
     rollout = Rollout(obs, np.zeros((4, 2, 2), np.float32), np.zeros((4, 2), np.float32), flag, flag, obs)
@@ -224,6 +224,7 @@ def traced(config: AgentConfig) -> set[str]:
 
 
 EVERY = {f"{algo}-{critic}": agent(algo=algo, critic=critic) for algo in POLICY_UPDATES for critic in CRITICS}
+EVERY["normalised"] = agent(critic="plain", normalize_obs=True, normalize_reward=True)
 
 
 def test_metrics_page_has_what_training_logs_and_nothing_else():

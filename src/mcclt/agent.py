@@ -76,7 +76,9 @@ class ValueDistribution:
     std: np.ndarray
     """The spread of the normal that the bars stand for."""
     error: np.ndarray
-    """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic."""
+    """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic.
+
+    With `normalize_reward` in the unit that the critic learns in; everything else is in the task's own rewards."""
     weight: np.ndarray
     """The weight this state would get in an update, at the temperature of the last one."""
 
@@ -137,7 +139,8 @@ class Model(sb3.Methods):
 
     def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
-        self._spec, self._learner = spec, Learner(next(iter(config.groups.values())), spec)
+        self._spec = spec
+        self._learner = Learner(next(iter(config.groups.values())), spec, config.n_envs)
         self._critic = jax.jit(self._learner.predict)
         self._draws = 0
         self._follow(config, states)
@@ -145,7 +148,7 @@ class Model(sb3.Methods):
     def _follow(self, config: RunConfig, states: AgentState) -> None:
         """Becomes what a trainer's agents have learnt to be."""
         self.config, self._states = config, states
-        self._policies = jax.tree.map(np.asarray, states.policy)
+        self._policies = self._learner.acting(*jax.tree.map(np.asarray, (states.policy, states.norm)))
         self.num_timesteps = int(states.update[0]) * config.steps_per_update
 
     # --- facts ---------------------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ class Model(sb3.Methods):
         """Actions at obs [B, O] as engines take them: within bounds; discrete ones counted from 0."""
         i = self._index(seed)
         params = jax.tree.map(lambda x: x[i], self._policies)
-        policy = self._learner.policy
+        policy = self._learner.actor
         if deterministic:
             action = policy.mode(params, obs)
         else:
@@ -322,7 +325,7 @@ class Model(sb3.Methods):
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
         config, spec = from_dict(meta["config"]), spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
-        shapes = jax.eval_shape(jax.vmap(Learner(agent, spec).init), np.asarray(config.seeds, np.uint32))
+        shapes = jax.eval_shape(jax.vmap(Learner(agent, spec, config.n_envs).init), np.asarray(config.seeds, np.uint32))
         states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
         model = cls.__new__(cls)
         model._env, model._trainer, model._stored = env, None, (arrays, meta, source)

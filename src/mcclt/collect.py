@@ -13,7 +13,7 @@ from mcclt import interrupts
 from mcclt.envs.api import VectorEnv
 from mcclt.errors import EnvironmentFault
 from mcclt.learner import Rollout
-from mcclt.nets import Params, Policy
+from mcclt.nets import Actor, Params
 
 RECENT = 100
 """Returns are averaged over this many finished episodes, as in Stable-Baselines3."""
@@ -97,7 +97,7 @@ def to_env_action(action: np.ndarray, low: np.ndarray | None, high: np.ndarray |
 
 def collect(
     env: VectorEnv,
-    policy: Policy,
+    policy: Actor,
     params: Params,
     obs: np.ndarray,
     noise: np.ndarray,

@@ -43,6 +43,11 @@ class AgentConfig:
     weight_site: Literal["objective", "td_error"] = "objective"
     """Where weights act: on the policy objective (paper) or on TD errors inside GAE (authors' code)."""
 
+    normalize_obs: bool = False
+    """See observations less their running mean, over their deviation, within ±10 (as VecNormalize's norm_obs)."""
+    normalize_reward: bool = False
+    """Learn from rewards over the running deviation of discounted returns, within ±10 (VecNormalize's norm_reward)."""
+
     policy_hidden: tuple[int, ...] = (64, 32)
     """Widths of the policy's tanh layers."""
     log_std_init: float = -0.5

@@ -18,7 +18,7 @@ from mcclt.envs.api import EnvSpec, Key
 from mcclt.errors import EnvironmentFault
 from mcclt.evaluate import LONGEST, Episodes
 from mcclt.learner import Rollout
-from mcclt.nets import Params, Policy
+from mcclt.nets import Actor, Params
 
 GLANCE = 50
 """Steps between looks at whether all episodes of an evaluation have ended."""
@@ -70,7 +70,7 @@ class _Bounds(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="policy", donate_argnames="rollout")
 def _act(
-    policy: Policy, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: jax.Array
+    policy: Actor, params: Params, bounds: _Bounds, rollout: Rollout, noise: jax.Array, obs: jax.Array, t: jax.Array
 ) -> tuple[jax.Array, Rollout]:
     """Actions of all agents at step t, put into the rollout; and what is sent to the environments [n, D]."""
     with jax.default_matmul_precision("highest"):
@@ -113,7 +113,7 @@ def _finite(rollout: Rollout) -> jax.Array:
 
 def collect(
     env: DeviceVectorEnv,
-    policy: Policy,
+    policy: Actor,
     params: Params,
     obs: Any,
     noise: Any,
@@ -193,7 +193,7 @@ class _Tally(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="policy")
-def _mode(policy: Policy, params: Params, bounds: _Bounds, obs: jax.Array) -> jax.Array:
+def _mode(policy: Actor, params: Params, bounds: _Bounds, obs: jax.Array) -> jax.Array:
     with jax.default_matmul_precision("highest"):
         return bounds.send(jax.vmap(policy.mode)(params, obs))
 
@@ -209,7 +209,7 @@ def _count(tally: _Tally, step: Any) -> _Tally:
 
 
 def run_episodes(
-    env: DeviceVectorEnv, policy: Policy, params: Params, agents: int, meanwhile: Callable[[], None] = lambda: None
+    env: DeviceVectorEnv, policy: Actor, params: Params, agents: int, meanwhile: Callable[[], None] = lambda: None
 ) -> Episodes:
     """One deterministic episode of every environment: n / agents of each agent.
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import mcclt
-from mcclt import checkpoint, critics, normal, weighting
+from mcclt import checkpoint, critics, normal, normalisation, weighting
 from mcclt.agent import Model, load
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 from mcclt.nets import Params
@@ -101,14 +101,18 @@ def to_npz(
     if value_distribution:
         raise ConfigError("An npz file holds the policy alone: export to .onnx for the value distribution.")
     agent = one_agent(model, seed, group)
-    spec, policy = agent._spec, first(agent._states.policy)
+    spec, policy, norm = agent._spec, first(agent._states.policy), first(agent._states.norm)
+    see = ""
     arrays = {f"{name}{i}": layer[name] for i, layer in enumerate(policy["mlp"]) for name in ("w", "b")}
     if spec.discrete:
         act = f"action = x.argmax(-1) + {spec.action_start}"
     else:
         arrays |= bounds(agent) | {"log_std": policy["log_std"]}
         act = 'action = numpy.clip(x, p["action_low"], p["action_high"])'
-    code = README.format(name=Path(path).name, size=spec.obs_size, last=len(policy["mlp"]) - 1, act=act)
+    if norm.obs is not None:
+        arrays |= {"obs_mean": norm.obs.mean, "obs_scale": normalisation.scale_of(norm.obs)}
+        see = f'x = numpy.clip((x - p["obs_mean"]) / p["obs_scale"], -{normalisation.CLIP}, {normalisation.CLIP})\n'
+    code = README.format(name=Path(path).name, size=spec.obs_size, last=len(policy["mlp"]) - 1, see=see, act=act)
     with io.BytesIO() as file:
         np.savez(file, allow_pickle=False, readme=code, metadata=json.dumps(metadata(agent)), **arrays)
         return write(Path(path), file.getvalue())
@@ -118,7 +122,7 @@ README = """\
 import numpy
 p = numpy.load("{name}")
 x = numpy.asarray(observation, numpy.float32)  # [{size}] or [batch, {size}]
-for i in range({last}):
+{see}for i in range({last}):
     x = numpy.tanh(x @ p[f"w{{i}}"] + p[f"b{{i}}"])
 x = x @ p["w{last}"] + p["b{last}"]
 {act}
@@ -214,6 +218,14 @@ class Graph:
             x = self.op(activation, self.op("Gemm", x, layer["w"], layer["b"]))
         return self.op("Gemm", x, last["w"], last["b"])
 
+    def normalised(self, norm: normalisation.Normaliser, x: str) -> str:
+        """`normalisation.normalise_obs`."""
+        if norm.obs is None:
+            return x
+        centred = self.op("Sub", x, norm.obs.mean[None])
+        scaled = self.op("Div", centred, normalisation.scale_of(norm.obs)[None])
+        return self.op("Min", self.op("Max", scaled, -normalisation.CLIP), normalisation.CLIP)
+
     def mean(self, x: str, axis: int = 1, keepdims: int = 0) -> str:
         """The mean along one axis."""
         return self.op("ReduceMean", x, axes=[axis], keepdims=keepdims)
@@ -228,10 +240,11 @@ def build(agent: Model, value_distribution: bool) -> bytes:
     import onnx
 
     graph, spec, facts = Graph(), agent._spec, metadata(agent)
-    policy, critic = first(agent._states.policy), first(agent._states.critic)
+    policy, critic, norm = (first(x) for x in (agent._states.policy, agent._states.critic, agent._states.norm))
     float32, int64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
-    out = graph.mlp(policy["mlp"], "observation", "Tanh")
+    seen = graph.normalised(norm, "observation")
+    out = graph.mlp(policy["mlp"], seen, "Tanh")
     if spec.discrete:
         index = graph.op("ArgMax", out, axis=1, keepdims=0)
         graph.op("Add", index, spec.action_start, name="action")
@@ -243,7 +256,9 @@ def build(agent: Model, value_distribution: bool) -> bytes:
     if value_distribution:
         state = jax.tree.map(lambda x: x[0], agent._states)
         width = jax.eval_shape(agent._learner.predict, state, np.zeros((1, spec.obs_size), np.float32)).bars.shape[1]
-        for name, value in zip(VALUE_OUTPUTS, add_value(graph, agent, critic), strict=True):
+        for name, value in zip(VALUE_OUTPUTS, add_value(graph, agent, critic, seen), strict=True):
+            if norm.returns is not None and name in ("bars", "mean", "std"):  # as `Learner.predict` gives them
+                value = graph.op("Mul", value, normalisation.scale_of(norm.returns))
             graph.op("Identity", value, name=f"value_{name}")
             shape = ["batch", width] if name == "bars" else ["batch"]
             outputs.append(onnx.helper.make_tensor_value_info(f"value_{name}", float32, shape))
@@ -262,8 +277,8 @@ def build(agent: Model, value_distribution: bool) -> bytes:
     return model.SerializeToString()
 
 
-def add_value(graph: Graph, agent: Model, members: tuple[Params, ...]) -> tuple[str, str, str, str, str]:
-    """The critic's `predict` and the weight; returns the names of bars, mean, std, error, weight."""
+def add_value(graph: Graph, agent: Model, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str, str]:
+    """The critic's `predict` at what it has `seen`, and the weight; returns bars, mean, std, error, weight by name."""
     critic = agent._learner.critic
     kinds: dict[type, Callable[..., tuple[str, str, str, str]]] = {
         critics.Plain: _plain,
@@ -274,36 +289,38 @@ def add_value(graph: Graph, agent: Model, members: tuple[Params, ...]) -> tuple[
     kind, name = type(critic), agent._learner.config.critic
     if kind not in kinds:
         raise ConfigError(f"The value distribution of critic {name!r} cannot be exported: export the policy alone.")
-    bars, mean, std, error = kinds[kind](graph, critic, members)
+    bars, mean, std, error = kinds[kind](graph, critic, members, seen)
     return bars, mean, std, error, _weight(graph, agent, error)
 
 
-def _plain(graph: Graph, critic: critics.Plain, members: tuple[Params, ...]) -> tuple[str, str, str, str]:
-    values = _values(graph, members)
+def _plain(graph: Graph, critic: critics.Plain, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str]:
+    values = _values(graph, members, seen)
     mean = graph.mean(values)
     zero = graph.op("Sub", mean, mean)
     return graph.mean(values, keepdims=1), mean, zero, zero
 
 
-def _ensemble(graph: Graph, critic: critics.Ensemble, members: tuple[Params, ...]) -> tuple[str, str, str, str]:
-    values = _values(graph, members)
+def _ensemble(
+    graph: Graph, critic: critics.Ensemble, members: tuple[Params, ...], seen: str
+) -> tuple[str, str, str, str]:
+    values = _values(graph, members, seen)
     centred = graph.op("Sub", values, graph.mean(values, keepdims=1))
     squares = graph.op("ReduceSumSquare", centred, axes=[1], keepdims=0)
     std = graph.op("Sqrt", graph.op("Div", squares, float(critic.members - 1)))
     return values, graph.mean(values), std, std
 
 
-def _values(graph: Graph, members: tuple[Params, ...]) -> str:
-    return graph.op("Concat", *(graph.mlp(layers, "observation", "Relu") for layers in members), axis=1)
+def _values(graph: Graph, members: tuple[Params, ...], seen: str) -> str:
+    return graph.op("Concat", *(graph.mlp(layers, seen, "Relu") for layers in members), axis=1)
 
 
 def _bars(
-    graph: Graph, critic: critics.Quantile | critics.Normal, members: tuple[Params, ...]
+    graph: Graph, critic: critics.Quantile | critics.Normal, members: tuple[Params, ...], seen: str
 ) -> tuple[str, str, str, str]:
     n, crossing_error = critic.config.n_quantiles, critic.config.crossing_error
     all_bars, errors = [], []
     for params in members:
-        bars = graph.mlp(_bar_layers(params, n), "observation", "Relu")
+        bars = graph.mlp(_bar_layers(params, n), seen, "Relu")
         _, std, sigmas, centred = _fit_normal(graph, bars, n)
         residual = graph.op("Sub", centred, graph.op("Mul", std, normal.z_table(n)[None]))
         error = graph.op("ReduceSumSquare", residual, axes=[1], keepdims=0)
@@ -356,7 +373,10 @@ def _weight(graph: Graph, agent: Model, error: str) -> str:
 
 
 def check(agent: Model, data: bytes) -> None:
-    """Raises unless ONNX Runtime computes from the file what the model says, at observations of many scales."""
+    """Raises unless ONNX Runtime computes from the file what the model says, at observations of many scales.
+
+    Those of an agent that normalises them are drawn about what it has seen.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -365,6 +385,8 @@ def check(agent: Model, data: bytes) -> None:
     rng = np.random.default_rng(0)
     scale = 10 ** rng.uniform(-2, 1, (300, 1))
     obs = (scale * rng.normal(size=(300, agent._spec.obs_size))).astype(np.float32)
+    if (seen := first(agent._states.norm).obs) is not None:
+        obs = seen.mean + normalisation.scale_of(seen) * obs
     found = dict(zip([x.name for x in session.get_outputs()], session.run(None, {"observation": obs}), strict=True))
     with jax.default_matmul_precision("highest"):
         wrong = compare_action(agent, obs, found.pop("action"))
@@ -379,7 +401,8 @@ def compare_action(agent: Model, obs: np.ndarray, action: np.ndarray) -> str:
     if not agent._spec.discrete:
         return "" if near(action, agent.predict(obs, deterministic=True)[0]) else "action"
     # Where two actions are as likely as each other, rounding may choose either.
-    log_prob = np.asarray(agent._learner.policy.distribution(first(agent._states.policy), obs))
+    policy, norm = first(agent._states.policy), first(agent._states.norm)
+    log_prob = np.asarray(agent._learner.policy.distribution(policy, normalisation.normalise_obs(norm, obs)))
     index = action - agent._spec.action_start
     if not ((index >= 0) & (index < agent._spec.action_size)).all():
         return "action"
@@ -394,12 +417,15 @@ def compare_value(agent: Model, obs: np.ndarray, found: dict[str, np.ndarray]) -
     """
     told = agent.value_distribution(obs)
     bars = max(float(np.abs(told.bars).max()), 1e-6)
+    returns = first(agent._states.norm).returns
+    unit = 1.0 if returns is None else float(normalisation.scale_of(returns))  # errors are in the critic's own
+    far = TOLERANCE * bars / unit * math.sqrt(told.bars.shape[1])
     is_square = isinstance(agent._learner.critic, critics.Quantile | critics.Normal)
     root: Callable[[np.ndarray], np.ndarray] = np.sqrt if is_square else np.asarray
     weight = agent._learner.weights(jax.tree.map(lambda x: x[0], agent._states), jnp.asarray(found["error"]))
     # At a bar that rounding puts on either side of the mean, `crossing_error` comes or goes.
     few = 0.01 if agent._learner.config.crossing_error is not None else 0.0
-    far_errors = np.abs(root(found["error"]) - root(told.error)) > TOLERANCE * bars * math.sqrt(told.bars.shape[1])
+    far_errors = np.abs(root(found["error"]) - root(told.error)) > far
     good = {
         "bars": near(found["bars"], told.bars),
         "mean": near(found["mean"], told.mean, bars),

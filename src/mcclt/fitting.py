@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcclt.learner import AgentState, Learner, Lesson, map_agents
+from mcclt.normalisation import Normaliser
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Fit:
 
 
 class Learnt:
-    """What all groups know after an update: policies at once, the rest when their critics are fitted."""
+    """What all groups know after an update: how to act at once, the rest when their critics are fitted."""
 
     def __init__(self, states: dict[str, AgentState], lessons: dict[str, Lesson], fits: dict[str, Fit]) -> None:
         """Begins nothing yet.
@@ -54,6 +55,11 @@ class Learnt:
     def policies(self) -> list[Any]:
         """Every group's policies."""
         return [state.policy for state in self._states.values()]
+
+    @property
+    def norms(self) -> list[Normaliser]:
+        """Every group's statistics of observations and rewards."""
+        return [state.norm for state in self._states.values()]
 
     def go_on(self, name: str | None = None) -> None:
         """Tells the device to do one more piece, of the named group or of the next one; does not wait for it."""

@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mcclt import advantages, critics, nets
+from mcclt import advantages, critics, nets, normalisation
 from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS, Critic, Prediction, Sample
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError, UnknownNameError
-from mcclt.nets import Array, Params, Policy
+from mcclt.nets import Actor, Array, Params, Policy
+from mcclt.normalisation import Normaliser
 from mcclt.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
 from mcclt.randomness import Purpose, stream
 from mcclt.weighting import WEIGHTINGS, Temperature, Weighting
@@ -43,6 +44,8 @@ class AgentState:
     """[] float32: that of the last update, in the paper's units; 0 before the first, or if none was found."""
     skipped: jax.Array
     """[] int32: how often a new policy or critic was dropped because it had a number that is not finite."""
+    norm: Normaliser
+    """The running statistics that observations and rewards are normalised by; empty where neither is."""
 
 
 @jax.tree_util.register_dataclass
@@ -74,8 +77,15 @@ def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
 class Learner:
     """Everything that is fixed about how an agent learns: the parts chosen by name, and `update`."""
 
-    def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
-        self.config, self.obs_size = config, spec.obs_size
+    def __init__(self, config: AgentConfig, spec: EnvSpec, n_envs: int = 1) -> None:
+        """Chooses the parts.
+
+        Args:
+            config: how to learn.
+            spec: of the task.
+            n_envs: environments per agent; only an agent that normalises rewards needs to know.
+        """
+        self.config, self.obs_size, self.n_envs = config, spec.obs_size, n_envs
         self.critic: Critic = lookup("critic", config.critic, CRITICS)(config)
         self.weighting_name = config.weighting or self.critic.default_weighting
         weighting = lookup("weighting", self.weighting_name, WEIGHTINGS)
@@ -85,6 +95,8 @@ class Learner:
             if spec.discrete
             else nets.Gaussian(spec.action_size, config.policy_hidden, config.log_std_init)
         )
+        self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
+        """The policy on raw observations; `acting` gives its parameters."""
         self.policy_update: PolicyUpdate = lookup("algo", config.algo, POLICY_UPDATES)(config, self.policy)
         self._check()
 
@@ -111,11 +123,24 @@ class Learner:
             critic_opt=critics.optimiser_of(self.config).init(critic),
             temperature=jnp.zeros((), jnp.float32),
             skipped=jnp.zeros((), jnp.int32),
+            norm=normalisation.init(
+                self.obs_size if self.config.normalize_obs else None,
+                self.n_envs if self.config.normalize_reward else None,
+            ),
         )
 
+    def acting(self, policy: Params, norm: Normaliser) -> Params:
+        """The parameters of `actor`, from the policies and statistics of agents stacked."""
+        return normalisation.acting(policy, norm, self.obs_size) if self.config.normalize_obs else policy
+
     def predict(self, state: AgentState, obs: jax.Array) -> Prediction:
-        """The critic's value distribution at obs [B, O]."""
-        return self.critic.predict(state.critic, obs)
+        """The critic's value distribution at raw observations [B, O], in the task's own rewards.
+
+        But `error` stays in the unit that the critic learns in: the temperature is in it, so `weights` wants it.
+        """
+        prediction = self.critic.predict(state.critic, normalisation.normalise_obs(state.norm, obs))
+        returns = state.norm.returns
+        return prediction if returns is None else in_unit(prediction, normalisation.scale_of(returns))
 
     def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
         """The weights that states with these errors [B] would get, at the temperature of the last update."""
@@ -131,11 +156,16 @@ class Learner:
 
         So a new rollout can be collected while the critic still learns from this one.
         """
-        config = self.config
-        obs, next_obs = flatten(rollout.obs), flatten(rollout.next_obs)
+        config, raw = self.config, rollout
+        # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
+        norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, config.gamma)
+        obs, next_obs = (normalisation.normalise_obs(norm, flatten(x)) for x in (raw.obs, raw.next_obs))
+        rollout = replace(raw, reward=normalisation.normalise_reward(norm, raw.reward))
 
         # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
-        now, after = self.predict(state, obs), self.predict(state, next_obs)
+        now, after = (self.critic.predict(state.critic, x) for x in (obs, next_obs))
+        if (change := normalisation.change_of_unit(state.norm, norm)) is not None:
+            now, after = in_unit(now, change), in_unit(after, change)
 
         # Line 15: the temperature T, and the weights w(s) it gives.
         temperature = self.weighting.search(now.error)
@@ -183,6 +213,8 @@ class Learner:
             "weight/search_failed": 1.0 - temperature.found,
             "train/skipped": (state.skipped + skipped).astype(jnp.float32),
         }
+        if norm.returns is not None:
+            metrics["value/reward_unit"] = normalisation.scale_of(norm.returns)
         new = replace(
             state,
             update=state.update + 1,
@@ -190,6 +222,7 @@ class Learner:
             policy_opt=policy_opt,
             temperature=temperature.value,
             skipped=state.skipped + skipped,
+            norm=normalisation.absorb_obs(norm, raw.obs),
         )
         return new, lesson, metrics
 
@@ -224,6 +257,13 @@ class Learner:
             case _:  # "td"
                 returns = target
         return flatten(advantage), flatten(returns)
+
+
+def in_unit(prediction: Prediction, factor: jax.Array) -> Prediction:
+    """Values in another unit: bars, mean and spread times `factor` []; the error is left in the critic's own."""
+    return prediction._replace(
+        bars=factor * prediction.bars, mean=factor * prediction.mean, std=factor * prediction.std
+    )
 
 
 def flatten(x: jax.Array) -> jax.Array:

@@ -62,7 +62,23 @@ def count(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-class Policy(Protocol):
+class Actor(Protocol):
+    """What acts: all that collecting and evaluating ask for."""
+
+    def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """The random part of `sample`, drawn for many steps at once."""
+        ...
+
+    def sample(self, params: Params, obs: Array, noise: Array) -> Array:
+        """The action that `noise` picks at each obs."""
+        ...
+
+    def mode(self, params: Params, obs: Array) -> Array:
+        """The most likely action: what evaluation uses."""
+        ...
+
+
+class Policy(Actor, Protocol):
     """A family of action distributions. `Dist` is a pytree of arrays with leading axis B."""
 
     def init(self, key: jax.Array, obs_size: int) -> Params:
@@ -83,18 +99,6 @@ class Policy(Protocol):
 
     def entropy(self, dist: Any) -> Array:
         """[B]."""
-        ...
-
-    def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """The random part of `sample`, drawn for many steps at once."""
-        ...
-
-    def sample(self, params: Params, obs: Array, noise: Array) -> Array:
-        """The action that `noise` picks at each obs."""
-        ...
-
-    def mode(self, params: Params, obs: Array) -> Array:
-        """The most likely action: what evaluation uses."""
         ...
 
 

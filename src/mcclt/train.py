@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt import checkpoint, device, interrupts
+from mcclt import checkpoint, device, interrupts, normalisation
 from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
@@ -22,7 +22,7 @@ from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.evaluate import Episodes, run_episodes
 from mcclt.fitting import Fit, Learnt
 from mcclt.learner import AgentState, Learner, Lesson, Rollout, map_agents
-from mcclt.nets import Params
+from mcclt.nets import Actor, Params
 from mcclt.randomness import Purpose, stream
 
 Row = dict[str, Any]
@@ -71,7 +71,7 @@ class Trainer:
         self.env = self.make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
         self.spec: EnvSpec = self.env.spec
         try:
-            self.learners = {name: Learner(c, self.spec) for name, c in config.groups.items()}
+            self.learners = {name: Learner(c, self.spec, config.n_envs) for name, c in config.groups.items()}
             for learner in self.learners.values():
                 members = learner.critic.members
                 if config.steps_per_update < members:
@@ -80,7 +80,10 @@ class Trainer:
             self.env.close()
             raise
         self.config = resolved(config, self.learners)
-        self.policy = next(iter(self.learners.values())).policy
+        # All agents act by one program: of a mixed population, by the one of those that normalise observations.
+        actors: dict[bool, Actor] = {learner.config.normalize_obs: learner.actor for learner in self.learners.values()}
+        self._normalised = True in actors
+        self.policy = actors[self._normalised]
         seeds = np.asarray(config.seeds, np.uint32)
         self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
         self._improve = {name: map_agents(learner.improve) for name, learner in self.learners.items()}
@@ -133,8 +136,13 @@ class Trainer:
         return self.policy.noise(key, (self.config.horizon, self.config.n_envs))
 
     def policies(self, xp: Any) -> Params:
-        """All agents' policy parameters, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
-        return jax.tree.map(lambda *x: xp.concatenate([xp.asarray(v) for v in x]), *self._learnt.policies)
+        """All agents' parameters of `policy`, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
+        groups = jax.tree.map(xp.asarray, self._learnt.policies)
+        if self._normalised:
+            norms = jax.tree.map(xp.asarray, self._learnt.norms)
+            size = self.spec.obs_size
+            groups = [normalisation.acting(p, norm, size) for p, norm in zip(groups, norms, strict=True)]
+        return jax.tree.map(lambda *x: xp.concatenate(x), *groups)
 
     # --- one update ----------------------------------------------------------------------------------------
 
@@ -206,6 +214,9 @@ class Trainer:
     def _forget_running(self) -> None:
         for a in range(len(self.agents)):
             self.stats.forget_running(a)
+        if any(norm.running is not None for norm in self._learnt.norms):
+            fresh = {k: dataclasses.replace(s, norm=normalisation.new_episodes(s.norm)) for k, s in self.states.items()}
+            self._learnt = Learnt(fresh, {}, self._fits)
 
     def _describe(self, fault: Fault) -> str:
         step = self.step + fault.step * self.config.n_envs
@@ -404,12 +415,13 @@ class Trainer:
 
 
 def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
-    """New agents where `ok` [S], old ones elsewhere; the count of updates goes on in all."""
+    """New agents where `ok` [S], old ones elsewhere, in new episodes; the count of updates goes on in all."""
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.where(ok.reshape(-1, *[1] * (b.ndim - 1)), b, a)
 
-    return dataclasses.replace(jax.tree.map(choose, old, new), update=new.update)
+    kept = jax.tree.map(choose, old, new)
+    return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))
 
 
 def keys_of(seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int) -> list[Key]:

@@ -242,7 +242,7 @@ def _actor(model: "Model", index: int, episode_seed: int, limit: int, determinis
     from mcclt.randomness import Purpose, stream
 
     params = jax.tree.map(lambda x: x[index], model._policies)
-    policy, spec = model._learner.policy, model._spec
+    policy, spec = model._learner.actor, model._spec
     key = jax.random.fold_in(stream(model.seeds[index], Purpose.PREDICT), episode_seed)
     noise = None if deterministic else np.asarray(policy.noise(key, (limit,)))
 

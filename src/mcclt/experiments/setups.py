@@ -149,9 +149,11 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _literal(text: str, several: bool) -> Any:
-    """A setting's value as typed: 4, 0.5, 1e5, unset, a word, or 64,64 where it has `several`."""
+    """A setting's value as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64 where it has `several`."""
     if text == "unset":
         return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     if several and re.fullmatch(r"[0-9]+(,[0-9]+)*,?", text):
         return tuple(int(part) for part in text.split(",") if part)
     for kind in (int, float):
@@ -163,7 +165,9 @@ def _literal(text: str, several: bool) -> Any:
 
 
 def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else "unset" if value is None else f"{value}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def task_id(name: str) -> str:
