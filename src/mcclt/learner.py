@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mcclt import advantages, critics, nets, normalisation
 from mcclt.config import AgentConfig
@@ -302,8 +303,24 @@ def map_agents(function: Callable[..., Any], committed: bool = False) -> Callabl
     one = jax.jit(function)
 
     def mapped(*args: Any) -> Any:
-        size = jax.tree.leaves(args)[0].shape[0]
-        results = [one(*jax.tree.map(lambda x, i=i: x[i], args)) for i in range(size)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+        leaves, tree = jax.tree.flatten(args)
+        return _stack([one(*jax.tree.unflatten(tree, _take(leaves, i))) for i in range(leaves[0].shape[0])])
 
     return mapped
+
+
+def _take(leaves: list[Array], i: int) -> list[Array]:
+    """The i-th of every array. One program for all of JAX's: taken one by one, each would cost the host 0.2 ms."""
+    ours = [x for x in leaves if isinstance(x, jax.Array)]
+    taken = iter(_take_all(ours, np.int32(i)) if ours else ())
+    return [next(taken) if isinstance(x, jax.Array) else x[i] for x in leaves]
+
+
+@jax.jit
+def _take_all(arrays: list[jax.Array], i: jax.Array) -> list[jax.Array]:
+    return [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in arrays]
+
+
+@jax.jit
+def _stack(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
