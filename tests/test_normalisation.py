@@ -289,7 +289,7 @@ def make(env: Any = Noisy, **settings: Any) -> PPO:
 @pytest.fixture(scope="module")
 def model() -> PPO:
     """A small population that has learnt; tests must not change it."""
-    return make().learn(48)
+    return make().learn(32)
 
 
 def test_actions_are_of_normalised_observations(model: PPO) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 
@@ -24,9 +25,9 @@ import stable_baselines3
 from stable_baselines3.common import callbacks, logger
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
-from mcclt import PPO, TRPO
+from mcclt import PPO, TRPO, normalisation
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.errors import ConfigError
 from probes import SMALL, TINY, Counter, Noisy, ShiftedActions, counter_length
@@ -460,6 +461,46 @@ def test_the_table_of_evaluation() -> None:
     assert all(any(hasattr(module, name) for module in modules) for name in rows)
     assert {name for name, ((works,), _) in rows.items() if works == "yes"} == set(EVALUATORS)
     assert make().get_vec_normalize_env() is None
+
+
+def test_the_table_of_vec_normalize() -> None:
+    rows, reference = table("VecNormalize"), inspect.signature(VecNormalize).parameters
+    assert set(rows) == set(reference)
+    for name, (ours, _) in rows.items():
+        assert ours == ["–"] or set(ours) <= {*fields_of(AgentConfig)}, name
+    clips = reference["clip_obs"].default, reference["clip_reward"].default, reference["epsilon"].default
+    assert clips == (normalisation.CLIP, normalisation.CLIP, normalisation.EPSILON)
+
+
+def test_normalised_models_take_raw_observations_and_learn_the_statistics_of_vec_normalize() -> None:
+    model, diary = make(normalize_obs=True, normalize_reward=True).learn(16), Diary()
+    start, acted_on = jax.tree.map(lambda x: np.asarray(x)[0], model._states.norm), model._trainer._obs[0].copy()
+    model.learn(32, callback=diary)
+    norm = jax.tree.map(lambda x: np.asarray(x)[0], model._states.norm)
+    env = Monitor(Noisy())
+    env.reset(seed=0)
+    raw, _ = env.reset()
+    assert (
+        model.predict(raw, deterministic=True)[0]
+        != model._learner.policy.mode(jax.tree.map(lambda x: np.asarray(x)[0], model._states.policy), raw[None])
+    ).any()
+    evaluate_policy(model, env, 2)
+    jax.tree.map(np.testing.assert_array_equal, norm, jax.tree.map(lambda x: np.asarray(x)[0], model._states.norm))
+
+    reference = VecNormalize(DummyVecEnv([Noisy, Noisy]), gamma=model._learner.config.gamma)
+    for rms, moments in ((reference.obs_rms, start.obs), (reference.ret_rms, start.returns)):
+        rms.mean, rms.var, rms.count = moments.mean, moments.var, moments.count
+    reference.returns = start.running.astype(np.float64)
+    for step in diary.steps:
+        reference.obs_rms.update(acted_on)
+        reference._update_reward(step["rewards"])
+        reference.returns[step["dones"]] = 0
+        acted_on = step["new_obs"]
+    for rms, moments in ((reference.obs_rms, norm.obs), (reference.ret_rms, norm.returns)):
+        np.testing.assert_allclose(moments.mean, rms.mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(moments.var, rms.var, rtol=1e-4)
+        assert moments.count == 48
+    np.testing.assert_allclose(norm.running, reference.returns, rtol=1e-4, atol=1e-5)
 
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

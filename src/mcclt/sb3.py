@@ -74,7 +74,7 @@ class Methods:
         return self._vec_env
 
     def get_vec_normalize_env(self) -> None:
-        """None: observations and rewards are not normalised here."""
+        """None: models that normalise (`normalize_obs`, `normalize_reward`) do so inside, and want raw observations."""
 
 
 def _make_env(source: Any, max_episode_steps: int | None) -> Any:
