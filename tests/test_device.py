@@ -16,9 +16,10 @@ from mcclt.envs.api import Key
 from mcclt.errors import EnvironmentFault
 from mcclt.evaluate import run_episodes
 from mcclt.nets import Gaussian, Params
+from mcclt.normalisation import Moments, Normalised, Normaliser, acting
 from mcclt.randomness import Purpose, stream
 from mcclt.train import Trainer
-from probes import run_config
+from probes import agent, run_config
 
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
 
@@ -75,20 +76,31 @@ class Poisoned:
 # --- collecting --------------------------------------------------------------------------------------------
 
 
-def test_collecting_is_the_hosts(hoppers: WarpVectorEnv) -> None:
-    numpy_params = jax.tree.map(np.asarray, params())
+def normalised_params() -> Params:
+    """The second agent sees its observations a little smaller than they are, about another mean."""
+    mean, var = np.full((AGENTS, 11), 0.1, np.float32), np.full((AGENTS, 11), 4.0, np.float32)
+    seen = Moments(jax.numpy.asarray(mean), jax.numpy.asarray(var), jax.numpy.ones(AGENTS))
+    found = acting(params(), Normaliser(seen, None, None), 11)
+    plain = acting(params(), Normaliser(None, None, None), 11)
+    return jax.tree.map(lambda a, b: jax.numpy.concatenate([a[:1], b[1:]]), plain, found)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_collecting_is_the_hosts(hoppers: WarpVectorEnv, normalised: bool) -> None:
+    policy, ours = (Normalised(POLICY), normalised_params()) if normalised else (POLICY, params())
+    numpy_params = jax.tree.map(np.asarray, ours)
     found = []
-    for gather, parameters in ((collect, numpy_params), (device.collect, params())):
+    for gather, parameters in ((collect, numpy_params), (device.collect, ours)):
         hoppers.rekey(keys_of())
         obs, stats = hoppers.reset().reshape(AGENTS, ENVS, -1), EpisodeStats.empty(AGENTS, ENVS)
         rollouts = []
         for k in range(2):
-            rollout, obs, faults = gather(hoppers, POLICY, parameters, obs, noise(8, k), stats, True)
+            rollout, obs, faults = gather(hoppers, policy, parameters, obs, noise(8, k), stats, True)
             assert faults == []
             rollouts.append(rollout)
         found.append((rollouts, obs, stats))
-    (host, host_obs, host_stats), (ours, our_obs, our_stats) = found
-    for a, b in zip(jax.tree.leaves(host), jax.tree.leaves(ours), strict=True):
+    (host, host_obs, host_stats), (here, our_obs, our_stats) = found
+    for a, b in zip(jax.tree.leaves(host), jax.tree.leaves(here), strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-3)
     np.testing.assert_allclose(host_obs, our_obs, rtol=0, atol=1e-3)
@@ -175,13 +187,19 @@ def trainers() -> Iterator[Any]:
         trainer.close()
 
 
-def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: Any) -> None:
-    settings = {"eval_freq": 16, "eval_episodes": 2}
+NORMALISED = agent(critic="plain", normalize_obs=True, normalize_reward=True)
+GROUPS = [None, {"plain": agent(critic="plain"), "normalised": NORMALISED}]
+
+
+@pytest.mark.parametrize("groups", GROUPS, ids=["plain", "mixed"])
+def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: Any, groups: Any) -> None:
+    settings = {"eval_freq": 16, "eval_episodes": 2, "groups": groups}
     whole = trainers(**settings)
     rows = whole.advance()
     saved = whole.to_checkpoint()
     rows += whole.advance() + whole.advance()
-    assert "eval/mean_reward" in rows[2] and "rollout/ep_rew_mean" in rows[2]
+    second = rows[len(whole.agents)]
+    assert "eval/mean_reward" in second and "rollout/ep_rew_mean" in second
     assert all(np.isfinite(value) for row in rows for name, value in row.items() if isinstance(value, float))
     resumed = trainers(**settings)
     assert resumed.restore(*saved, "here"), "continues its episodes"
@@ -210,7 +228,8 @@ def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> Non
     checkpoint.save(tmp_path / "saved", *trainer.to_checkpoint())
 
 
-def test_later_updates_compile_nothing(trainers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("groups", GROUPS, ids=["plain", "mixed"])
+def test_later_updates_compile_nothing(trainers: Any, groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path of a GPU. What comes from Warp is committed to a device, and must not meet what is not."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr("mcclt.train.map_agents", probes._map_agents)
@@ -218,14 +237,14 @@ def test_later_updates_compile_nothing(trainers: Any, monkeypatch: pytest.Monkey
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, _, **__: lowered.append(name) if "jaxpr_to_mlir_module" in name else None
     )
-    trainer = trainers(eval_freq=8, eval_episodes=2)
+    trainer = trainers(eval_freq=8, eval_episodes=2, groups=groups)
     trainer.advance()
     assert lowered, "compiling is noticed"
     lowered.clear()
     trainer.advance()
     trainer.advance()
     assert not lowered
-    resumed = trainers(eval_freq=8, eval_episodes=2)
+    resumed = trainers(eval_freq=8, eval_episodes=2, groups=groups)
     resumed.restore(*trainer.to_checkpoint(), "here")
     resumed.advance()
     lowered.clear()
