@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from mcclt.config import AgentConfig
+from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
 from mcclt.fitting import Fit, Learnt
 from mcclt.learner import AgentState, Learner, Rollout, map_agents
 
 SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
 AGENTS, T, E = 2, 5, 4
+EVERY_CRITIC = pytest.mark.parametrize(
+    "critic", ["normal", *(pytest.param(name, marks=pytest.mark.slow) for name in CRITICS if name != "normal")]
+)
 
 
 def learner_of(**settings: Any) -> Learner:
@@ -44,7 +48,7 @@ def assert_same(a: Any, b: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("critic", ["plain", "quantile", "normal", "ensemble"])
+@EVERY_CRITIC
 def test_pieces_come_to_the_same_as_the_whole(critic: str) -> None:
     learner = learner_of(critic=critic)
     state, lesson, whole = improved(learner)
@@ -81,7 +85,7 @@ def test_groups_are_fitted_in_any_order() -> None:
     assert_same(learnt.states, {"a": whole, "b": whole})
 
 
-@pytest.mark.parametrize("critic", ["plain", "quantile", "normal", "ensemble"])
+@EVERY_CRITIC
 def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -> None:
     learner = learner_of(critic=critic)
     state, lesson, _ = improved(learner)
@@ -97,7 +101,7 @@ def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -
         assert np.isfinite(new).all()
 
 
-@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_a_policy_that_would_not_be_finite_is_dropped_and_counted(algo: str) -> None:
     learner = learner_of(algo=algo)
     agents = map_agents(learner.init)(np.arange(AGENTS, dtype=np.uint32))
