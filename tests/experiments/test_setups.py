@@ -182,7 +182,7 @@ def test_every_setting_that_matters_changes_the_digest() -> None:
     }
     assert {*changed, "task"} == {f.name for f in dataclasses.fields(RunConfig)} - set(NOT_IDENTITY)
     digests = {digest("mcclt"), *(digest("mcclt", **{k: v}) for k, v in changed.items())}
-    other = {"int": 3, "float": 0.7, "tuple": (5,), "str": None}
+    other = {"bool": True, "int": 3, "float": 0.7, "tuple": (5,), "str": None}
     for field in dataclasses.fields(AgentConfig):
         if field.name in ("algo", "critic", "weighting"):
             continue
