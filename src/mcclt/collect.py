@@ -2,6 +2,9 @@
 
 Only policies run here, in NumPy on the host: for 16 environments of one small network that is several times
 cheaper than dispatching a compiled program per step. Values, errors and weights come later, in batch.
+
+With one environment NumPy's own overhead counts: `count_nonzero` asks whether anything is true in a tenth of the time
+that `any` and `all` take on a few numbers.
 """
 
 from collections import deque
@@ -46,7 +49,7 @@ class EpisodeStats:
         """Counts one step: reward [A, E], done [A, E]."""
         self.running += reward
         self.length += 1
-        if done.any():
+        if np.count_nonzero(done):
             for a, e in np.argwhere(done & np.isfinite(self.running)):  # a fault's reward is not a return
                 self.returns[a].append(float(self.running[a, e]))
                 self.lengths[a].append(int(self.length[a, e]))
@@ -92,7 +95,8 @@ class Fault:
 
 def to_env_action(action: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
     """Clips continuous actions [..., D] to the box; leaves indices alone."""
-    return action if low is None or high is None else np.clip(action, low, high)
+    # What `np.clip` is defined as, in half the time on a few numbers.
+    return action if low is None or high is None else np.minimum(np.maximum(action, low), high)
 
 
 def collect(
@@ -184,13 +188,18 @@ class FaultError(EnvironmentFault):
         self.fault = fault
 
 
+def all_finite(x: np.ndarray) -> bool:
+    """Whether all numbers are finite."""
+    return np.count_nonzero(np.isfinite(x)) == x.size
+
+
 def find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
     """The first fault of each agent at this step."""
     agents, n_envs = reward.shape
     raised = env.faults()
-    finite = np.isfinite(reward) & np.isfinite(next_obs).all(axis=-1) & np.isfinite(obs).all(axis=-1)
-    if finite.all() and not raised:
+    if not raised and all_finite(next_obs) and all_finite(obs) and all_finite(reward):
         return []
+    finite = np.isfinite(reward) & np.isfinite(next_obs).all(axis=-1) & np.isfinite(obs).all(axis=-1)
     found = []
     for a in range(agents):
         for e in range(n_envs):

@@ -57,7 +57,7 @@ class AgentConfig:
     learning_rate: float = 3e-4
     """PPO: Adam's step size for the policy."""
     policy_iterations: int = 80
-    """PPO: at most this many full-batch steps per update."""
+    """PPO: at most this many full-batch steps per update; with minibatch_size, passes over the batch."""
     clip_range: float = 0.2
     """PPO: how far the probability ratio may leave 1 before its gain is cut."""
     cg_max_steps: int = 10
@@ -76,7 +76,9 @@ class AgentConfig:
     critic_learning_rate: float = 1e-3
     """Adam's step size for the critic and the variance network."""
     critic_iterations: int = 80
-    """Full-batch steps of the critic per update."""
+    """Full-batch steps of the critic per update; with minibatch_size, passes over the batch."""
+    minibatch_size: int | None = None
+    """States per gradient step of PPO's policy and of the critic; unset: the whole batch, as the paper."""
     members: int | None = None
     """Critics on disjoint parts of each batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
@@ -121,7 +123,9 @@ class AgentConfig:
             widths = getattr(self, name)
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
         require(self.n_quantiles >= 2, f"n_quantiles = {self.n_quantiles}", "at least 2")
-        require(self.members is None or self.members >= 1, f"members = {self.members}", "at least 1")
+        for name in ("members", "minibatch_size"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} = {value}", "at least 1")
         require(
             self.crossing_error is None or self.crossing_error >= 0,
             f"crossing_error = {self.crossing_error}",

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mcclt import losses, nets, normal
+from mcclt import losses, minibatches, nets, normal
 from mcclt.config import AgentConfig
 from mcclt.nets import Params
 
@@ -108,21 +108,43 @@ def total_loss(critic: Critic, params: tuple[Params, ...], parts: tuple[Sample, 
 
 
 def fit(
-    critic: Critic, params: tuple[Params, ...], opt_state: Any, parts: tuple[Sample, ...], iterations: int
+    critic: Critic,
+    params: tuple[Params, ...],
+    opt_state: Any,
+    parts: tuple[Sample, ...],
+    iterations: int,
+    key: jax.Array | None = None,
 ) -> tuple[tuple[Params, ...], Any]:
-    """Full-batch Adam steps; returns new parameters and new optimiser state.
+    """Adam steps; returns new parameters and new optimiser state.
 
     Steps depend on nothing but their predecessor: n at once or in pieces come to the same.
-    """
-    optimiser = optimiser_of(critic.config)
 
-    def step(_: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+    Args:
+        critic: what is fitted.
+        params: its members' parameters.
+        opt_state: Adam's.
+        parts: each member's own part of the batch.
+        iterations: steps on the whole batch; with `minibatch_size`, passes over it.
+        key: what minibatches are drawn with, where there are any.
+    """
+    optimiser, size = optimiser_of(critic.config), critic.config.minibatch_size
+
+    def step(carry: tuple[Any, Any], parts: tuple[Sample, ...]) -> tuple[Any, Any]:
         params, opt_state = carry
         grads = jax.grad(total_loss, argnums=1)(critic, params, parts)
         updates, opt_state = optimiser.update(grads, opt_state)
         return optax.apply_updates(params, updates), opt_state
 
-    return jax.lax.fori_loop(0, iterations, step, (params, opt_state))
+    def one_pass(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        assert key is not None and size is not None
+        # Adam's count of steps names the pass, so that a pass is the same in whatever piece it falls.
+        now = jax.random.fold_in(key, optax.tree_utils.tree_get(carry[1], "count"))
+        keys = jax.random.split(now, len(parts))
+        batches = tuple(minibatches.shuffled(k, part, size) for k, part in zip(keys, parts, strict=True))
+        return jax.lax.scan(lambda c, batch: (step(c, batch), None), carry, batches)[0]
+
+    iterate = one_pass if size is not None else lambda carry: step(carry, parts)
+    return jax.lax.fori_loop(0, iterations, lambda _, carry: iterate(carry), (params, opt_state))
 
 
 def optimiser_of(config: AgentConfig) -> optax.GradientTransformation:

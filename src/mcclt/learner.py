@@ -185,6 +185,7 @@ class Learner:
                 action=flatten(rollout.action),
                 advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
                 weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
+                key=stream(state.seed, Purpose.POLICY_MINIBATCHES, state.update),
             ),
         )
         (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
@@ -229,7 +230,8 @@ class Learner:
 
     def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
         """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
-        critic, critic_opt = critics.fit(self.critic, state.critic, state.critic_opt, lesson, iterations)
+        key = stream(state.seed, Purpose.CRITIC_MINIBATCHES, state.update)
+        critic, critic_opt = critics.fit(self.critic, state.critic, state.critic_opt, lesson, iterations, key)
         return replace(state, critic=critic, critic_opt=critic_opt)
 
     def accept(self, before: AgentState, after: AgentState) -> AgentState:

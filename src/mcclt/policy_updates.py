@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mcclt import losses
+from mcclt import losses, minibatches
 from mcclt.config import AgentConfig
 from mcclt.nets import Params, Policy
 
@@ -26,6 +26,8 @@ class PolicySample(NamedTuple):
     """[B] normalised over the batch."""
     weight: jax.Array
     """[B]."""
+    key: jax.Array | None = None
+    """[] for an update that draws something: what it draws with."""
 
 
 class PolicyUpdate(Protocol):
@@ -42,7 +44,10 @@ class PolicyUpdate(Protocol):
 
 @final
 class Ppo:
-    """Full-batch Adam on w · min(r Â, clip(r) Â), stopped when the mean logp_old − logp exceeds 1.5 · KL."""
+    """Adam on w · min(r Â, clip(r) Â), stopped when the mean logp_old − logp exceeds 1.5 · KL.
+
+    Every step takes the whole batch; with `minibatch_size` that many states, whose mean then decides on stopping.
+    """
 
     def __init__(self, config: AgentConfig, policy: Policy) -> None:
         self.config, self.policy = config, policy
@@ -64,17 +69,18 @@ class Ppo:
         return -jnp.mean(gain), (jnp.mean(-log_ratio), clipped)
 
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
-        """At most `policy_iterations` steps. Stops for real (`while_loop`): most updates use 10 to 70."""
+        """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
         dist = self.policy.distribution(params, sample.obs)
         log_prob_old = self.policy.log_prob(dist, sample.action)
-        limit = 1.5 * self.config.target_kl
+        limit, size = 1.5 * self.config.target_kl, self.config.minibatch_size
         gradient = jax.value_and_grad(self.loss, has_aux=True)
+        per_pass = 1 if size is None else sample.obs.shape[0] // size
 
         def unfinished(carry):
             i, _, _, stopped, _ = carry
-            return (i < self.config.policy_iterations) & ~stopped
+            return (i < self.config.policy_iterations * per_pass) & ~stopped
 
-        def step(carry):
+        def step(carry, sample, log_prob_old):
             i, params, opt_state, _, (first, _, _) = carry
             (loss, (kl, clipped)), grads = gradient(params, sample, log_prob_old)
             stopped = kl > limit  # found before the step: this gradient is not used
@@ -85,9 +91,29 @@ class Ppo:
             )
             return i + ~stopped, params, opt_state, stopped, (jnp.where(i == 0, loss, first), kl, clipped)
 
+        def one_pass(carry):
+            assert sample.key is not None and size is not None
+            key = jax.random.fold_in(sample.key, carry[0])
+            batches = minibatches.shuffled(key, (sample._replace(key=None), log_prob_old), size)
+
+            def within(state):
+                j, (_, _, _, stopped, _) = state
+                return (j < per_pass) & ~stopped
+
+            def next_step(state):
+                j, carry = state
+                return j + 1, step(carry, *jax.tree.map(lambda x: x[j], batches))
+
+            return jax.lax.while_loop(within, next_step, (0, carry))[1]
+
+        def whole_batch(carry):
+            return step(carry, sample, log_prob_old)
+
         zero = jnp.zeros(())
         start = (jnp.array(0), params, opt_state, jnp.array(False), (zero, zero, zero))
-        steps, params, opt_state, _, (loss, kl, clipped) = jax.lax.while_loop(unfinished, step, start)
+        steps, params, opt_state, _, (loss, kl, clipped) = jax.lax.while_loop(
+            unfinished, whole_batch if size is None else one_pass, start
+        )
         metrics = {
             "train/policy_loss": loss,
             "train/approx_kl": kl,
@@ -99,7 +125,10 @@ class Ppo:
 
 @final
 class Trpo:
-    """The natural step of mean(w · r · Â) within mean KL ≤ δ (eq. 10), by conjugate gradients and backtracking."""
+    """The natural step of mean(w · r · Â) within mean KL ≤ δ (eq. 10), by conjugate gradients and backtracking.
+
+    One step per update, always on the whole batch: `minibatch_size` concerns the critic alone.
+    """
 
     def __init__(self, config: AgentConfig, policy: Policy) -> None:
         self.config, self.policy = config, policy

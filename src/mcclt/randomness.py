@@ -20,6 +20,8 @@ class Purpose(enum.IntEnum):
     EVAL_RESET = 5
     PREDICT = 6
     PROBE = 7
+    POLICY_MINIBATCHES = 8
+    CRITIC_MINIBATCHES = 9
 
 
 def stream(seed: jax.typing.ArrayLike, purpose: Purpose, index: jax.typing.ArrayLike = 0) -> jax.Array:

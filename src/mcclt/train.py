@@ -76,6 +76,10 @@ class Trainer:
                 members = learner.critic.members
                 if config.steps_per_update < members:
                     raise ConfigError(f"members = {members} is more than steps_per_update allows.")
+                size, share = learner.config.minibatch_size, config.steps_per_update // members
+                if size is not None and size > share:
+                    of = "steps_per_update" if members == 1 else f"each of {members} members' share of the batch"
+                    raise ConfigError(f"minibatch_size = {size} is not allowed: it must be at most {share}, {of}.")
         except ConfigError:
             self.env.close()
             raise
