@@ -18,7 +18,7 @@ from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.evaluate import Episodes, run_episodes
 from mcclt.fitting import Fit, Learnt
 from mcclt.learner import AgentState, Learner, Lesson, Rollout, map_agents
@@ -546,7 +546,12 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
                 if save is not None and (due or trainer.finished):
                     save()
-    except (KeyboardInterrupt, EnvironmentFault):
+    except KeyboardInterrupt:
         if save is not None:
             save()
+        raise
+    except MccltError:  # a broken environment, or an observer whose disk is full: tell that, even if saving fails too
+        if save is not None:
+            with contextlib.suppress(MccltError):
+                save()
         raise

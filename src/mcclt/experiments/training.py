@@ -116,9 +116,12 @@ def _open(trainer: Trainer, folder: Path) -> runs.Run:
     """Continues from the newest good checkpoint, or begins (again) where there is none."""
     if folder.exists():
         try:
-            arrays, meta, file, _ = runs.load_latest(folder)
+            arrays, meta, file, damaged = runs.load_latest(folder)
             trainer.restore(arrays, meta, file)
-            return runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
+            directory = runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
+            for text in damaged:
+                directory.on_message(text)
+            return directory
         except CheckpointError:
             shutil.rmtree(folder)
     return runs.Run.create(folder, trainer.config, tensorboard=False)
