@@ -18,6 +18,7 @@ from mcclt.collect import EpisodeStats, collect
 from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
+from mcclt.errors import EnvironmentFault
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.training import probe
 from mcclt.learner import Learner, Rollout
@@ -440,6 +441,24 @@ def test_an_agent_whose_environment_failed_keeps_its_statistics_in_new_episodes(
         assert not np.asarray(after.running[1]).any() and after.obs.count.tolist() == [32, 16]
         trainer.advance()
         assert trainer.states["norm"].norm.obs.count.tolist() == [48, 32]
+    finally:
+        trainer.close()
+
+
+def test_an_update_that_is_undone_leaves_no_trace() -> None:
+    config = run_config("Noisy-v0", {"norm": agent(critic="plain", **BOTH)})
+    trainer = Trainer(config, factory("nan obs", at=12, which=(0,)))
+    try:
+        trainer.advance()
+        before = jax.tree.map(np.array, trainer.states["norm"])
+        with pytest.raises(EnvironmentFault):
+            trainer.advance()
+        after = trainer.states["norm"]
+        assert before.norm.running.any() and not np.asarray(after.norm.running).any(), "new episodes"
+        assert_same(dataclasses.replace(after, norm=before.norm), before)
+        assert_same((after.norm.obs, after.norm.returns), (before.norm.obs, before.norm.returns))
+        trainer.advance()
+        assert trainer.states["norm"].norm.obs.count.tolist() == [32]
     finally:
         trainer.close()
 
