@@ -6,6 +6,8 @@ and `check()`, called once per step of the environments and per group that learn
 """
 
 import contextlib
+import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -46,3 +48,15 @@ def deferred() -> Iterator[None]:
     finally:
         _requested = False
         signal.signal(signal.SIGINT, before)
+
+
+def end_with_parent() -> None:
+    """Ends this process when its parent dies, even if it hangs: nobody would listen to it any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -8,9 +8,7 @@ next reset.
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -197,7 +195,7 @@ class Processes:
 def _serve(pipe: Connection, make: CloudpickleWrapper) -> None:
     """What a process does: makes its environment, then resets and steps it until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _end_with_parent()
+    interrupts.end_with_parent()
     try:
         env = make.fn()
         failure = ""
@@ -218,15 +216,3 @@ def _serve(pipe: Connection, make: CloudpickleWrapper) -> None:
             pipe.send((obs, reward, terminated, truncated, last, info))
     with contextlib.suppress(Exception):
         env.close()
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent dies, even if its environment hangs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

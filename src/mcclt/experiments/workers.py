@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +16,7 @@ from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from mcclt import interrupts
 from mcclt.errors import ConfigError, MccltError, MissingExtraError
 from mcclt.experiments.store import Store
 from mcclt.experiments.units import Outcome, Unit
@@ -132,24 +132,12 @@ class Processes:
 
 def _prepare_child(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
-    _end_with_parent()
+    interrupts.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # while it trains, `interrupts` hears it; else the parent does
     if count > 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= count:
             os.sched_setaffinity(0, cores[place * len(cores) // count : (place + 1) * len(cores) // count])
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent dies: its claims are free then, and somebody else may go on."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _train_in_child(unit: Unit, folder: Path, news: Any, stop: Any) -> Outcome:
