@@ -92,7 +92,7 @@ class Processes:
         self.capacity, self._pin = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         self._manager = SyncManager(ctx=self._context)
-        self._manager.start(_end_with_parent)
+        self._manager.start(interrupts.end_with_parent)
         self._queue, self._stop = self._manager.Queue(), self._manager.Event()
         self._pools = [self._pool(place) for place in range(count)]
         self._futures: dict[int, Future[Outcome]] = {}
