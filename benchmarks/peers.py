@@ -8,7 +8,8 @@ update, then the next in line, whoever has made the fewest steps. So noise falls
 seconds. The first turns, which compile, count as "first update" and not in steps/s.
 
 The peers run with their defaults: one environment, 2,048 steps per rollout, 10 epochs, minibatches of 64 (TRPO: 10
-passes of its critic, minibatches of 128). PyTorch gets one thread: with networks this small that is its fastest.
+passes of its critic, minibatches of 128). But PyTorch gets one thread (`--torch-threads`): beside other programs its
+own choice, one per core, learnt several times slower on the machine where this was written.
 
 What cannot be set equal: our critic's layers are ReLU and theirs tanh; ours start as PyTorch's do and SB3's
 orthogonal; we normalise advantages over the batch and they over a minibatch; they clip gradients to norm 0.5; our
@@ -140,7 +141,7 @@ def racers(task: str, torch_threads: int, console: Console) -> list[Racer]:
             console.print(f"{package} is not installed and so not in the table: pip install {package}.")
             continue
         torch.set_num_threads(torch_threads)
-        # `device`: SBX has JAX's, and SB3 would take a GPU, which is slower for such networks.
+        # SB3 would take a GPU, which is slower for such networks; SBX runs where JAX does.
         make = lambda seed, peer=peer: peer("MlpPolicy", task, seed=seed, device="cpu")  # noqa: E731
         found.append(Racer(f"{package} {name}", make, 2_048, equal))
 
@@ -215,7 +216,7 @@ def main() -> None:
     if args.steps <= WARM_UP * 4_000:
         parser.error(f"--steps must be more than {WARM_UP * 4_000:,}: so many are not timed.")
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=140)
     field = racers(args.task, args.torch_threads, console)
     machine = versions()
     for name in ("stable-baselines3", "sb3-contrib", "sbx-rl", "torch", "flax"):
