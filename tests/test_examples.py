@@ -257,7 +257,7 @@ CHECKS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "train_on_ray": check_train_on_ray,
     "tune_with_optuna": check_tune_with_optuna,
 }
-SLOW = ("demo", "population", "train_on_ray")
+SLOW = ("demo", "own_policy_update", "own_weighting", "population", "train_on_ray", "tune_with_optuna")
 
 
 def test_every_example_has_a_check() -> None:
