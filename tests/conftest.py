@@ -1,12 +1,21 @@
 """Strict numerics for every test: arrays of different rank never broadcast by accident.
 
-What is compiled is kept in the user's cache directory, as `mcclt train` does: most of the time of a first run of these
-tests is compilation.
+What is compiled is kept in the user's cache directory, for the processes that tests start and for the next run: most of
+the time of a first run is compilation.
 """
+
+import os
+from pathlib import Path
 
 import jax
 
-from mcclt.compilation import use_cache
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcclt" / "tests"
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-use_cache()
+for _name, _value in {
+    "jax_compilation_cache_dir": str(CACHE),
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}.items():
+    jax.config.update(_name, _value)
+    os.environ[_name.upper()] = str(_value)

@@ -3,36 +3,22 @@
 Importing this module registers ids, so that the command line can be told  probes:Broken-v0.
 """
 
-import atexit
 import dataclasses
 import itertools
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import jax
 import numpy as np
 from gymnasium import spaces
 
 import mcclt.train
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.fitting import Fit
 from mcclt.learner import Learner
 
-# Compiling costs seconds, and many tests train the same small agents: each program is compiled once. Within this
-# process it is also traced once; subprocesses find it on disk.
-CACHE = tempfile.mkdtemp(prefix="mcclt-test-cache-")
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
-for _name, _value in {
-    "jax_compilation_cache_dir": CACHE,
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}.items():
-    jax.config.update(_name, _value)
-    os.environ[_name.upper()] = str(_value)
-
+# Compiling costs seconds, and many tests train the same small agents: within this process each program is traced and
+# compiled once; other processes, and other runs of the tests, find it on disk (see conftest.py).
 _programs: dict[Any, Any] = {}
 _map_agents = mcclt.train.map_agents
 
@@ -52,6 +38,21 @@ def _shared_map_agents(function: Any) -> Any:
 
 
 mcclt.train.map_agents = _shared_map_agents
+
+_fit_of = Fit.of
+
+
+def _shared_fit(learner: Learner, most_pieces: int) -> Fit:
+    """`Fit.of`, shared likewise."""
+    policy = type(learner.policy), *sorted(vars(learner.policy).items())
+    config = dataclasses.replace(learner.config, weighting=learner.weighting_name)
+    key = "fit", config, learner.obs_size, learner.n_envs, policy, most_pieces
+    if key not in _programs:
+        _programs[key] = _fit_of(learner, most_pieces)
+    return _programs[key]
+
+
+Fit.of = staticmethod(_shared_fit)  # type: ignore[method-assign,assignment]
 
 TINY: dict[str, Any] = {
     "policy_hidden": (4,),
