@@ -1,4 +1,42 @@
-"""What tests of pages ask a real browser."""
+"""A real browser for the tests of pages, and what they ask it."""
+
+import contextlib
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+FLAGS = (
+    "headless=new no-sandbox disable-gpu disable-dev-shm-usage disable-background-networking disable-component-update "
+    "disable-sync no-first-run hide-scrollbars allow-file-access-from-files"
+)
+needs_browser = pytest.mark.skipif(
+    not (BROWSER and DRIVER and importlib.util.find_spec("selenium")),
+    reason="needs chromium, chromedriver and the Python package selenium",
+)
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Any]:
+    """A browser without a window that keeps what pages say on their console."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for flag in FLAGS.split():
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={"SE_OFFLINE": "true"}))
+    driver.set_script_timeout(10)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
 
 CONTRAST = """
 const probe = document.createElement('canvas').getContext('2d', {willReadFrequently: true});

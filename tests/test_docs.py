@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 import mcclt
+from browser import needs_browser, opened
 from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
@@ -73,7 +73,6 @@ def test_internal_anchors_exist(site):
                 assert anchor in ids[target], f"{page.relative_to(site)}: {href}"
 
 
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 LOOK = """
 const wide = document.documentElement.clientWidth;
 const math = [...document.querySelectorAll('math')].filter((m) => m.getBoundingClientRect().width < 2).length;
@@ -82,22 +81,10 @@ return [document.documentElement.scrollWidth > wide, math, images];
 """
 
 
-@pytest.mark.skipif(
-    not (BROWSER and DRIVER and importlib.util.find_spec("selenium")),
-    reason="needs chromium, chromedriver and the Python package selenium",
-)
+@needs_browser
 def test_pages_look_right_from_disk(site):
     """On a wide and on a narrow screen: nothing overflows, equations and pictures are there, no script complains."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in "headless=new no-sandbox disable-gpu disable-dev-shm-usage allow-file-access-from-files".split():
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={"SE_OFFLINE": "true"}))
-    try:
+    with opened() as driver:
         for width in (1280, 390):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -105,8 +92,6 @@ def test_pages_look_right_from_disk(site):
                 driver.get((site / f"{name}.html").as_uri())
                 assert driver.execute_script(LOOK) == [False, 0, []], (name, width)
                 assert driver.get_log("browser") == [], (name, width)
-    finally:
-        driver.quit()
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES], ids=str)

@@ -17,7 +17,8 @@ from mcclt.agent import Model
 from mcclt.config import to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
 from mcclt.learner import Learner
-from mcclt.train import Trainer, resolved, spec_to_dict
+from mcclt.metadata import spec_to_dict
+from mcclt.train import Trainer, resolved
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, run_config
 
 HAS = {name: importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime")}

@@ -12,7 +12,8 @@ import pytest
 from mcclt import checkpoint
 from mcclt.config import VARIANTS, RunConfig
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
-from mcclt.train import Row, Trainer, crossed, run, spec_from_dict, spec_to_dict
+from mcclt.metadata import spec_from_dict, spec_to_dict
+from mcclt.train import Row, Trainer, crossed, run
 from probes import PENDULUM, NanStart, Noisy, agent, factory, run_config, variant
 
 

@@ -1,13 +1,11 @@
 """Watching an agent: what is recorded, what the page says, and what a real browser makes of it."""
 
 import dataclasses
-import importlib.util
 import io
 import json
 import os
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from browser import CONTRAST
+from browser import CONTRAST, needs_browser, opened
 from mcclt import PPO, watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.watch import Recording, record
@@ -367,32 +365,13 @@ def test_a_long_episode_makes_a_page_of_some_megabytes(tmp_path):
 
 # --- in a browser ----------------------------------------------------------------------------------------------
 
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(
-    not (BROWSER and DRIVER and importlib.util.find_spec("selenium")),
-    reason="needs chromium, chromedriver and the Python package selenium",
-)
-FLAGS = (
-    "headless=new no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync "
-    "no-first-run hide-scrollbars"
-)
 KEYS = {"left": "\ue012", "right": "\ue014", "home": "\ue011", "end": "\ue010", "page down": "\ue00f", "space": " "}
 
 
 @pytest.fixture(scope="module")
 def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in FLAGS.split():
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={"SE_OFFLINE": "true"}))
-    driver.set_script_timeout(10)
-    yield driver
-    driver.quit()
+    with opened() as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt import checkpoint, normal, runs, sb3
+from mcclt import checkpoint, metadata, normal, runs, sb3
 from mcclt.collect import to_env_action
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
 from mcclt.envs.api import EnvSpec, task_name
@@ -32,7 +32,7 @@ from mcclt.evaluate import run_episodes
 from mcclt.learner import AgentState, Learner
 from mcclt.progress import Display
 from mcclt.randomness import Purpose, stream
-from mcclt.train import Observer, Trainer, check_meta, make_envs, new_episodes, run, spec_from_dict
+from mcclt.train import Observer, Trainer, make_envs, new_episodes, run
 
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",
@@ -323,7 +323,7 @@ class Model(sb3.Methods):
     @classmethod
     def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
-        config, spec = from_dict(meta["config"]), spec_from_dict(meta["spec"])
+        config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
         shapes = jax.eval_shape(jax.vmap(Learner(agent, spec, config.n_envs).init), np.asarray(config.seeds, np.uint32))
         states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
@@ -362,7 +362,7 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
         return arrays, meta, source
     source = path if path.is_file() else with_suffix(path)
     arrays, meta = checkpoint.load(source)
-    check_meta(arrays, meta, source)
+    metadata.check(arrays, meta, source)
     return arrays, meta, source
 
 

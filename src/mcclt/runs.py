@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from mcclt import checkpoint, files
+from mcclt import checkpoint, files, metadata
 from mcclt.config import RunConfig, from_dict, to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
-from mcclt.train import Row, Trainer, check_meta
+from mcclt.train import Row, Trainer
 
 KEEP = 3
 """Checkpoints kept; older ones are removed once a newer one is safely written."""
@@ -154,7 +154,7 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
     for file in reversed(checkpoints(path)):
         try:
             arrays, meta = checkpoint.load(file)
-            check_meta(arrays, meta, file)
+            metadata.check(arrays, meta, file)
             return arrays, meta, file, passed
         except CheckpointError as error:
             passed.append(str(error))

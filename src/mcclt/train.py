@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt import checkpoint, device, interrupts, normalisation
+from mcclt import checkpoint, device, interrupts, metadata, normalisation
 from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
@@ -371,7 +371,7 @@ class Trainer:
         arrays |= {f"stats/{k}": v for k, v in boundary.stats.items()}
         meta = {
             "config": to_dict(self.config),
-            "spec": spec_to_dict(self.spec),
+            "spec": metadata.spec_to_dict(self.spec),
             "update": boundary.update,
             "status": list(boundary.status),
             "last_fault": [[agent, update] for agent, update in boundary.last_fault.items()],
@@ -384,13 +384,13 @@ class Trainer:
         Returns:
             Whether the environments continue exactly; otherwise they start new episodes.
         """
-        check_meta(arrays, meta, source)
+        metadata.check(arrays, meta, source)
         if changed := differing(from_dict(meta["config"]), self.config):
             name = changed[0]
             raise CheckpointError(
                 f"{source} was trained with another {name} than its run now states: resume as it was."
             )
-        if spec_to_dict(self.spec) != meta["spec"]:
+        if metadata.spec_to_dict(self.spec) != meta["spec"]:
             raise CheckpointError(
                 f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
             )
@@ -473,54 +473,6 @@ def new_episodes(spec: EnvSpec) -> str:
 def crossed(step: int, stride: int, period: int) -> bool:
     """Whether the last `stride` steps passed a multiple of `period`."""
     return step // period > (step - stride) // period
-
-
-def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:
-    """A spec as plain data."""
-    data = dataclasses.asdict(spec)
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in data.items()}
-
-
-def check_meta(arrays: checkpoint.Arrays, meta: dict[str, Any], source: object) -> None:
-    """Raises unless a checkpoint says what `to_checkpoint` writes: it may come from a stranger.
-
-    What it says must also be no larger than what it holds, before anything is made of that size.
-    """
-    try:
-        config, spec, status = from_dict(meta["config"]), spec_from_dict(meta["spec"]), meta["status"]
-        agents = len(config.groups) * len(config.seeds)
-        bounds = [x for x in (spec.action_low, spec.action_high) if x is not None]
-        sizes = [spec.obs_size, spec.action_size, agents]
-        for agent in config.groups.values():
-            sizes += [agent.n_quantiles, agent.members or 1, *agent.policy_hidden, *agent.critic_hidden]
-        elements = sum(x.size for x in arrays.values())
-        faults = [number for pair in meta["last_fault"] for number in pair]
-        whole = [spec.obs_size, spec.action_size, spec.action_start, meta["update"], *faults]
-        limit = spec.max_episode_steps
-        sound = (
-            all(type(x) is int and 0 <= x < 2**63 for x in whole)
-            and (limit is None or type(limit) is int)
-            and all(isinstance(x, str) for x in (spec.task, spec.engine))
-            and isinstance(spec.resumable, bool)
-            and len(bounds) in (0, 2)
-            and all(x.shape == (spec.action_size,) for x in bounds)
-            and all(1 <= size <= max(elements, 64) for size in sizes)
-            and all(len(a.policy_hidden) + len(a.critic_hidden) <= len(arrays) for a in config.groups.values())
-            and isinstance(status, list)
-            and len(status) == agents
-            and all(isinstance(x, str) for x in status)
-            and all(len(pair) == 2 for pair in meta["last_fault"])
-        )
-    except (ConfigError, KeyError, TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        raise CheckpointError(f"{source} is not a checkpoint of a training: what it says of itself makes no sense.")
-
-
-def spec_from_dict(data: dict[str, Any]) -> EnvSpec:
-    """Reads what `spec_to_dict` wrote."""
-    bounds = {k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")}
-    return EnvSpec(**(data | bounds))
 
 
 def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | None = None) -> None:

@@ -1,7 +1,6 @@
 """The report: what the page says, and what a real browser makes of it."""
 
 import dataclasses
-import importlib.util
 import json
 import re
 import shutil
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from synthetic import make_result, make_store
 
-from browser import CONTRAST
+from browser import CONTRAST, needs_browser, opened
 from mcclt.config import VARIANTS
 from mcclt.experiments import figures, report, tables
 from mcclt.experiments.results import Results, gather
@@ -294,31 +293,11 @@ def test_a_large_store_makes_a_small_page_quickly(tmp_path):
 
 # --- in a browser ----------------------------------------------------------------------------------------------
 
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(
-    not (BROWSER and DRIVER and importlib.util.find_spec("selenium")),
-    reason="needs chromium, chromedriver and the Python package selenium",
-)
-FLAGS = (
-    "headless=new no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync "
-    "no-first-run hide-scrollbars"
-)
-
 
 @pytest.fixture(scope="module")
 def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in FLAGS.split():
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={"SE_OFFLINE": "true"}))
-    driver.set_script_timeout(10)
-    yield driver
-    driver.quit()
+    with opened() as driver:
+        yield driver
 
 
 @pytest.fixture
