@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself beside its arrays: a task's spec as plain data, and whether all of it makes sense."""
+"""What a checkpoint says of itself beside its arrays: a task's spec as data, and whether all of it makes sense."""
 
 import dataclasses
 from typing import Any
