@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+import mcclt.population
 import mcclt.train
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
 from mcclt.fitting import Fit
@@ -20,12 +21,14 @@ from mcclt.learner import Learner
 # Compiling costs seconds, and many tests train the same small agents: within this process each program is traced and
 # compiled once; other processes, and other runs of the tests, find it on disk (see conftest.py).
 _programs: dict[Any, Any] = {}
-_map_agents = mcclt.train.map_agents
+_map_agents = mcclt.population.map_agents
 
 
-def _shared_map_agents(function: Any) -> Any:
+def _shared_map_agents(function: Any, committed: bool = False) -> Any:
     """`map_agents`, but equal learners (of whichever trainer) share one program."""
-    owner = function.__self__
+    owner = getattr(function, "__self__", None)
+    if owner is None or not mcclt.population.on_cpu():
+        return _map_agents(function, committed)
     policy = type(owner.policy), *sorted(vars(owner.policy).items())
     if isinstance(owner, Learner):
         config = dataclasses.replace(owner.config, weighting=owner.weighting_name)
@@ -33,25 +36,26 @@ def _shared_map_agents(function: Any) -> Any:
     else:
         key = function.__name__, owner.config.horizon, owner.config.n_envs, policy
     if key not in _programs:
-        _programs[key] = _map_agents(function)
+        _programs[key] = _map_agents(function, committed)
     return _programs[key]
 
-
-mcclt.train.map_agents = _shared_map_agents
 
 _fit_of = Fit.of
 
 
-def _shared_fit(learner: Learner, most_pieces: int) -> Fit:
+def _shared_fit(learner: Learner, groups: tuple[str, ...], most_pieces: int) -> Fit:
     """`Fit.of`, shared likewise."""
+    if not mcclt.population.on_cpu():
+        return _fit_of(learner, groups, most_pieces)
     policy = type(learner.policy), *sorted(vars(learner.policy).items())
     config = dataclasses.replace(learner.config, weighting=learner.weighting_name)
     key = "fit", config, learner.obs_size, learner.n_envs, policy, most_pieces
     if key not in _programs:
-        _programs[key] = _fit_of(learner, most_pieces)
-    return _programs[key]
+        _programs[key] = _fit_of(learner, groups, most_pieces)
+    return dataclasses.replace(_programs[key], groups=groups)
 
 
+mcclt.train.map_agents = mcclt.population.map_agents = _shared_map_agents
 Fit.of = staticmethod(_shared_fit)  # type: ignore[method-assign,assignment]
 
 TINY: dict[str, Any] = {

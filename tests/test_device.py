@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-import probes
 from mcclt import checkpoint, device
 from mcclt.collect import EpisodeStats, FaultError, collect
 from mcclt.config import RunConfig
@@ -232,7 +231,6 @@ def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> Non
 def test_later_updates_compile_nothing(trainers: Any, groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path of a GPU. What comes from Warp is committed to a device, and must not meet what is not."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr("mcclt.train.map_agents", probes._map_agents)
     lowered = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, _, **__: lowered.append(name) if "jaxpr_to_mlir_module" in name else None

@@ -12,7 +12,8 @@ from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
 from mcclt.fitting import Fit, Learnt
-from mcclt.learner import AgentState, Learner, Rollout, map_agents
+from mcclt.learner import AgentState, Learner, Rollout
+from mcclt.population import map_agents
 
 SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
 AGENTS, T, E = 2, 5, 4
@@ -52,15 +53,15 @@ def assert_same(a: Any, b: Any) -> None:
 def test_pieces_come_to_the_same_as_the_whole(critic: str) -> None:
     learner = learner_of(critic=critic)
     state, lesson, whole = improved(learner)
-    fit = Fit.of(learner, 3)
-    learnt = Learnt({"a": state}, {"a": lesson}, {"a": fit})
+    fit = Fit.of(learner, ("a",), 3)
+    learnt = Learnt({"a": state}, {"a": lesson}, [fit])
     assert_same(learnt.policies[0], whole.policy)  # at once
     learnt.go_on()
     moved = [
         np.abs(x - y).max()
-        for x, y in zip(jax.tree.leaves(learnt._states["a"].critic), jax.tree.leaves(state.critic), strict=True)
+        for x, y in zip(jax.tree.leaves(learnt.under_way[0].now.critic), jax.tree.leaves(state.critic), strict=True)
     ]
-    assert max(moved) > 0 and learnt._left == {"a": 2}
+    assert max(moved) > 0 and learnt.under_way[0].left == 2
     assert_same(learnt.states["a"], whole)
     learnt.go_on()  # nothing is left to do
     assert_same(learnt.states["a"], whole)
@@ -70,18 +71,17 @@ def test_pieces_come_to_the_same_as_the_whole(critic: str) -> None:
     ("iterations", "most", "pieces"), [(80, 1, 1), (80, 20, 20), (80, 83, 80), (80, 41, 40), (7, 3, 1)]
 )
 def test_pieces_are_of_equal_size(iterations: int, most: int, pieces: int) -> None:
-    assert Fit.of(learner_of(critic_iterations=iterations), most).pieces == pieces
+    assert Fit.of(learner_of(critic_iterations=iterations), ("a",), most).pieces == pieces
 
 
 def test_groups_are_fitted_in_any_order() -> None:
     learner = learner_of()
     state, lesson, whole = improved(learner)
-    fits = {"a": Fit.of(learner, 2), "b": Fit.of(learner, 3)}
+    fits = [Fit.of(learner, ("a",), 2), Fit.of(learner, ("b",), 3)]
     learnt = Learnt({"a": state, "b": state}, {"a": lesson, "b": lesson}, fits)
-    assert learnt._left == {"a": 2, "b": 3}
-    learnt.go_on("b")
+    learnt.go_on(learnt.under_way[1])
     learnt.go_on()
-    assert learnt._left == {"a": 1, "b": 2}
+    assert [work.left for work in learnt.under_way] == [1, 2]
     assert_same(learnt.states, {"a": whole, "b": whole})
 
 
@@ -92,7 +92,7 @@ def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -
     returns = [part.returns.at[1].set(jnp.inf) for part in lesson]  # of the second agent
     advantage = [part.advantage.at[1].set(jnp.inf) for part in lesson]
     spoilt = tuple(p._replace(returns=r, advantage=a) for p, r, a in zip(lesson, returns, advantage, strict=True))
-    got = Learnt({"a": state}, {"a": spoilt}, {"a": Fit.of(learner, 3)}).states["a"]
+    got = Learnt({"a": state}, {"a": spoilt}, [Fit.of(learner, ("a",), 3)]).states["a"]
     assert got.skipped.tolist() == [0, 1]
     for old, new in zip(
         jax.tree.leaves((state.critic, state.critic_opt)), jax.tree.leaves((got.critic, got.critic_opt)), strict=True

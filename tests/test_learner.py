@@ -13,8 +13,9 @@ from mcclt.config import AgentConfig
 from mcclt.critics import CRITICS, Prediction
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError, UnknownNameError
-from mcclt.learner import Learner, Rollout, map_agents
+from mcclt.learner import Learner, Rollout
 from mcclt.policy_updates import POLICY_UPDATES
+from mcclt.population import map_agents
 from mcclt.weighting import WEIGHTINGS
 
 T, E, OBS, ACTIONS = 5, 3, 3, 2

@@ -12,10 +12,11 @@ from mcclt.critics import CRITICS, Sample, fit, optimiser_of
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError
 from mcclt.fitting import Fit, Learnt
-from mcclt.learner import Learner, Rollout, map_agents
+from mcclt.learner import Learner, Rollout
 from mcclt.minibatches import shuffled
 from mcclt.nets import Gaussian
 from mcclt.policy_updates import POLICY_UPDATES, PolicySample, Ppo
+from mcclt.population import map_agents
 from mcclt.train import Trainer
 
 T, E, OBS, ACTIONS = 6, 4, 3, 2
@@ -109,8 +110,8 @@ def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
     agents = map_agents(learner.init)(np.arange(2, dtype=np.uint32))
     state, lesson, _ = map_agents(learner.improve)(agents, rollout_of(2))
-    whole = Learnt({"a": state}, {"a": lesson}, {"a": Fit.of(learner, 1)}).states["a"]
-    halves = Learnt({"a": state}, {"a": lesson}, {"a": Fit.of(learner, 2)}).states["a"]
+    whole = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 1)]).states["a"]
+    halves = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 2)]).states["a"]
     assert_close(halves, whole)
 
 

@@ -238,7 +238,9 @@ def interrupt(trainer: Trainer, where: str) -> None:
         case "step":
             trainer.env.step = At(trainer.env.step, 2 * 8 + 5)  # type: ignore[method-assign]
         case "learning of the second group":
-            trainer._improve["b"] = At(trainer._improve["b"], 3)
+            assert trainer._improve.whole is not None
+            names, program = trainer._improve.whole.programs[1]
+            trainer._improve.whole.programs[1] = names, At(program, 3)
         case "evaluation":
             trainer.evaluate = At(trainer.evaluate, 3)  # type: ignore[method-assign]
 

@@ -6,18 +6,21 @@ the GPU while environments are stepped on the host, and between the steps of env
 The numbers are those of fitting at once.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mcclt.learner import AgentState, Learner, Lesson, map_agents
+from mcclt import normalisation, population
+from mcclt.learner import AgentState, Learner, Lesson
 from mcclt.normalisation import Normaliser
+from mcclt.population import map_agents
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How the critics of one group's agents are fitted: a number of pieces, and then a last look."""
+    """How the critics of some groups are fitted, as those of one: a number of pieces, and then a last look."""
 
+    groups: tuple[str, ...]
     pieces: int
     piece: Callable[[AgentState, Lesson], AgentState]
     """One piece, for agents stacked."""
@@ -25,7 +28,7 @@ class Fit:
     """The fitted agents, given those before."""
 
     @classmethod
-    def of(cls, learner: Learner, most_pieces: int) -> "Fit":
+    def of(cls, learner: Learner, groups: tuple[str, ...], most_pieces: int) -> "Fit":
         """All iterations in at most so many pieces of equal size."""
         iterations = learner.config.critic_iterations
         pieces = max(n for n in range(1, most_pieces + 1) if iterations % n == 0)
@@ -33,23 +36,69 @@ class Fit:
         def piece(state: AgentState, lesson: Lesson) -> AgentState:
             return learner.fit(state, lesson, iterations // pieces)
 
-        return cls(pieces, map_agents(piece, committed=True), map_agents(learner.accept, committed=True))
+        return cls(groups, pieces, map_agents(piece, committed=True), map_agents(learner.accept, committed=True))
+
+
+def fits_of(
+    learners: Mapping[str, Learner], states: Mapping[str, AgentState], lessons: Mapping[str, Lesson], pieces: int
+) -> list[Fit]:
+    """How to fit the critics of all groups: on a GPU like ones together.
+
+    Args:
+        learners: by group.
+        states: agents stacked, as `Learner.improve` leaves them.
+        lessons: likewise.
+        pieces: in how many, all groups together, at most (but at least one each).
+    """
+    kinds: list[tuple[str, ...]] = [(name,) for name in learners]
+    if not population.on_cpu():
+
+        def whole(learner: Learner) -> Callable[[AgentState, Lesson], AgentState]:
+            return lambda state, lesson: learner.fit(state, lesson, learner.config.critic_iterations)
+
+        kinds = population.alike(
+            {name: whole(learner) for name, learner in learners.items()},
+            {name: (_pupil(states[name]), lessons[name]) for name in learners},
+        )
+    return [Fit.of(learners[names[0]], names, max(1, pieces // len(kinds))) for names in kinds]
+
+
+def _pupil(state: AgentState) -> AgentState:
+    """What is needed of agents while their critics are fitted."""
+    return replace(state, policy=None, policy_opt=None, norm=normalisation.NONE)
+
+
+@dataclass
+class _Work:
+    """A fit that is under way."""
+
+    fit: Fit
+    before: AgentState
+    now: AgentState
+    lesson: Lesson
+    left: int
 
 
 class Learnt:
     """What all groups know after an update: how to act at once, the rest when their critics are fitted."""
 
-    def __init__(self, states: dict[str, AgentState], lessons: dict[str, Lesson], fits: dict[str, Fit]) -> None:
+    def __init__(
+        self, states: Mapping[str, AgentState], lessons: Mapping[str, Lesson] | None = None, fits: Sequence[Fit] = ()
+    ) -> None:
         """Begins nothing yet.
 
         Args:
             states: of each group, agents stacked, as `Learner.improve` leaves them.
-            lessons: of the groups whose critics are to be fitted.
-            fits: how, by group.
+            lessons: what their critics are to be fitted to.
+            fits: how.
         """
-        self._states, self._before = dict(states), dict(states)
-        self._lessons, self._fits = dict(lessons), fits
-        self._left = {name: fits[name].pieces for name in lessons}
+        self._states = dict(states)
+        self.under_way: list[_Work] = []
+        for fit in fits:
+            assert lessons is not None
+            pairs = [(_pupil(states[name]), lessons[name]) for name in fit.groups]
+            pupils, lesson = population.join(pairs)
+            self.under_way.append(_Work(fit, pupils, pupils, lesson, fit.pieces))
 
     @property
     def policies(self) -> list[Any]:
@@ -61,22 +110,24 @@ class Learnt:
         """Every group's statistics of observations and rewards."""
         return [state.norm for state in self._states.values()]
 
-    def go_on(self, name: str | None = None) -> None:
-        """Tells the device to do one more piece, of the named group or of the next one; does not wait for it."""
-        if not self._left:
+    def go_on(self, work: _Work | None = None) -> None:
+        """Tells the device to do one more piece, of this work or of the next; does not wait for it."""
+        if not self.under_way:
             return
-        if name is None:
-            name = next(iter(self._left))
-        fit = self._fits[name]
-        self._states[name] = fit.piece(self._states[name], self._lessons[name])
-        self._left[name] -= 1
-        if self._left[name] == 0:
-            self._states[name] = fit.accept(self._before.pop(name), self._states[name])
-            del self._left[name], self._lessons[name]
+        work = work or self.under_way[0]
+        work.now = work.fit.piece(work.now, work.lesson)
+        work.left -= 1
+        if work.left == 0:
+            self.under_way.remove(work)
+            fitted = population.split(work.fit.accept(work.before, work.now), len(work.fit.groups))
+            for name, new in zip(work.fit.groups, fitted, strict=True):
+                self._states[name] = replace(
+                    self._states[name], critic=new.critic, critic_opt=new.critic_opt, skipped=new.skipped
+                )
 
     def finish(self) -> None:
         """Tells the device to do all pieces that are left; does not wait for them."""
-        while self._left:
+        while self.under_way:
             self.go_on()
 
     @property

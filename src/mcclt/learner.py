@@ -1,16 +1,14 @@
-"""Algorithm 1 of the paper: one update of one agent. Mapped over the agents of a population.
+"""Algorithm 1 of the paper: one update of one agent. `population.py` maps it over many.
 
 The collecting half of the algorithm is in `collect.py`; no critic runs there. Everything else, from the
 stored transitions to new parameters, is `Learner.update`, a pure function of explicit state.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mcclt import advantages, critics, nets, normalisation
 from mcclt.config import AgentConfig
@@ -66,6 +64,22 @@ class Rollout:
     """[T, E] the time limit cut the episode."""
     next_obs: Array
     """[T, E, O] the true successor, also where the environment was reset."""
+
+
+class Study(NamedTuple):
+    """What one agent makes of a rollout before it learns anything."""
+
+    sample: PolicySample
+    """For the policy."""
+    lesson: Lesson
+    """For the critic."""
+    temperature: jax.Array
+    norm: Normaliser
+    metrics: Metrics
+
+    def noted_in(self, state: AgentState) -> AgentState:
+        """The agent with what needs no learning."""
+        return replace(state, temperature=self.temperature, norm=self.norm)
 
 
 def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
@@ -157,6 +171,12 @@ class Learner:
 
         So a new rollout can be collected while the critic still learns from this one.
         """
+        study = self.study(state, rollout)
+        new, metrics = self.step_policy(state, study.sample)
+        return study.noted_in(new), study.lesson, metrics | study.metrics
+
+    def study(self, state: AgentState, rollout: Rollout) -> Study:
+        """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
         config, raw = self.config, rollout
         # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
         norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, config.gamma)
@@ -176,19 +196,14 @@ class Learner:
         # Advantages by GAE on q_avg, and the returns G that the critic learns.
         advantage, returns = self.advantages_and_returns(rollout, now, after, weight, next_weight)
 
-        # Line 18: the policy, on values predicted by the old critic (as in Spinning Up), before the critic.
-        policy, policy_opt, policy_metrics = self.policy_update.update(
-            state.policy,
-            state.policy_opt,
-            PolicySample(
-                obs=obs,
-                action=flatten(rollout.action),
-                advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
-                weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
-                key=stream(state.seed, Purpose.POLICY_MINIBATCHES, state.update),
-            ),
+        # Line 18, prepared: on values predicted by the old critic (as in Spinning Up).
+        policy_sample = PolicySample(
+            obs=obs,
+            action=flatten(rollout.action),
+            advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
+            weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
+            key=stream(state.seed, Purpose.POLICY_MINIBATCHES, state.update),
         )
-        (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
 
         # Lines 16-17, prepared: what the target bars, and the critic's and variance network's losses are made from.
         sample = Sample(
@@ -201,11 +216,10 @@ class Learner:
             next_bars=after.bars,
         )
         lesson = critics.divide(self.critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
-        metrics = policy_metrics | {
+        metrics = {
             "train/value_loss": critics.total_loss(self.critic, state.critic, lesson) / self.critic.members,
             "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
             **self.critic.diagnostics(state.critic, obs),
-            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, obs))),
             "value/mean": jnp.mean(now.mean),
             "value/std": jnp.mean(now.std),
             "value/normality_error": jnp.mean(now.error),
@@ -213,20 +227,27 @@ class Learner:
             "weight/min": jnp.min(weight),
             "weight/temperature": temperature.value,
             "weight/search_failed": 1.0 - temperature.found,
-            "train/skipped": (state.skipped + skipped).astype(jnp.float32),
         }
         if norm.returns is not None:
             metrics["value/reward_unit"] = normalisation.scale_of(norm.returns)
+        norm = normalisation.absorb_obs(norm, raw.obs)
+        return Study(policy_sample, lesson, temperature.value, norm, metrics)
+
+    def step_policy(self, state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
+        """Line 18: the policy, before the critic; asks no critic. It counts as this update's."""
+        policy, policy_opt, metrics = self.policy_update.update(state.policy, state.policy_opt, sample)
+        (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
         new = replace(
             state,
             update=state.update + 1,
             policy=policy,
             policy_opt=policy_opt,
-            temperature=temperature.value,
             skipped=state.skipped + skipped,
-            norm=normalisation.absorb_obs(norm, raw.obs),
         )
-        return new, lesson, metrics
+        return new, metrics | {
+            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, sample.obs))),
+            "train/skipped": new.skipped.astype(jnp.float32),
+        }
 
     def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
         """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
@@ -278,51 +299,3 @@ def keep_finite(old: Any, new: Any) -> tuple[Any, jax.Array]:
     """The new tree if all its numbers are finite, otherwise the old one; and whether that was necessary."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
     return jax.tree.map(lambda a, b: jnp.where(finite, b, a), old, new), ~finite
-
-
-def map_agents(function: Callable[..., Any], committed: bool = False) -> Callable[..., Any]:
-    """Maps a function of one agent over stacked agents (leading axis of every argument).
-
-    On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 (conjugate
-    gradients and the KL constraint suffer from TF32, and the networks are small). Arguments are committed to
-    the device, as environments that live there commit what is learnt from them: a program compiles anew for
-    every mixture of committed and free arrays, and fresh agents would be free. On a CPU: one compiled
-    program, called agent by agent. There batched matrix products are slower than a loop, and the same
-    program for any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
-
-    Args:
-        function: of one agent.
-        committed: whether arguments are results of another such map, and so need no looking at.
-    """
-    if jax.default_backend() != "cpu":
-
-        def precise(*args: Any) -> Any:
-            with jax.default_matmul_precision("highest"):
-                return jax.vmap(function)(*args)
-
-        program, gpu = jax.jit(precise), jax.devices()[0]
-        return program if committed else lambda *args: program(*jax.device_put(args, gpu))
-    one = jax.jit(function)
-
-    def mapped(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(args)
-        return _stack([one(*jax.tree.unflatten(tree, _take(leaves, i))) for i in range(leaves[0].shape[0])])
-
-    return mapped
-
-
-def _take(leaves: list[Array], i: int) -> list[Array]:
-    """The i-th of every array. One program for all of JAX's: taken one by one, each would cost the host 0.2 ms."""
-    ours = [x for x in leaves if isinstance(x, jax.Array)]
-    taken = iter(_take_all(ours, np.int32(i)) if ours else ())
-    return [next(taken) if isinstance(x, jax.Array) else x[i] for x in leaves]
-
-
-@jax.jit
-def _take_all(arrays: list[jax.Array], i: jax.Array) -> list[jax.Array]:
-    return [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in arrays]
-
-
-@jax.jit
-def _stack(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

@@ -68,6 +68,10 @@ class Normaliser:
     """[E] R of every environment's running episode."""
 
 
+NONE = Normaliser(None, None, None)
+"""Of an agent that normalises nothing."""
+
+
 def init(obs_size: int | None, n_envs: int | None) -> Normaliser:
     """Nothing seen yet.
 

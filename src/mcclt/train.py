@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,9 +18,10 @@ from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.evaluate import Episodes, run_episodes
-from mcclt.fitting import Fit, Learnt
-from mcclt.learner import AgentState, Learner, Lesson, Rollout, map_agents
+from mcclt.fitting import Fit, Learnt, fits_of
+from mcclt.learner import AgentState, Learner, Rollout
 from mcclt.nets import Actor, Params
+from mcclt.population import Improve, map_agents, side_by_side, split
 from mcclt.randomness import Purpose, stream
 
 Row = dict[str, Any]
@@ -90,13 +89,10 @@ class Trainer:
         self.policy = actors[self._normalised]
         seeds = np.asarray(config.seeds, np.uint32)
         self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
-        self._improve = {name: map_agents(learner.improve) for name, learner in self.learners.items()}
-        # On the device, pieces of the critics' fits go between the steps of the next rollout; elsewhere beside it.
-        pieces = max(1, config.horizon // len(config.groups)) if device.lives_on_device(self.env) else 1
-        self._fits = {name: Fit.of(learner, pieces) for name, learner in self.learners.items()}
+        self._improve = Improve(self.learners)
+        self._fits: list[Fit] | None = None
         self._noise = map_agents(self._agent_noise)
-        self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()}, {}, self._fits)
-        self._compiled = False
+        self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()})
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
@@ -220,7 +216,7 @@ class Trainer:
             self.stats.forget_running(a)
         if any(norm.running is not None for norm in self._learnt.norms):
             fresh = {k: dataclasses.replace(s, norm=normalisation.new_episodes(s.norm)) for k, s in self.states.items()}
-            self._learnt = Learnt(fresh, {}, self._fits)
+            self._learnt = Learnt(fresh)
 
     def _describe(self, fault: Fault) -> str:
         step = self.step + fault.step * self.config.n_envs
@@ -249,34 +245,25 @@ class Trainer:
     def _learn(self, rollout: Rollout, ok: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """Updates every group; agents that are not `ok` keep what they knew."""
         old, size = self.states, len(self.config.seeds)
-
-        def improve(name: str) -> tuple[AgentState, Lesson, Any]:
-            interrupts.check()
-            first = list(self.learners).index(name) * size
-            return self._improve[name](old[name], jax.tree.map(lambda x: x[first : first + size], rollout))
-
-        improved = self._each(improve)
+        rollouts = dict(zip(self.learners, split(rollout, len(self.learners)), strict=True))
+        improved = self._improve(old, rollouts)
         found = {name: jax.tree.map(np.asarray, metrics) for name, (_, _, metrics) in improved.items()}  # waits
+        states = {name: state for name, (state, _, _) in improved.items()}
         lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
-        learnt = Learnt({name: state for name, (state, _, _) in improved.items()}, lessons, self._fits)
-        if not self._compiled:
-            self._each(learnt.go_on)
-            self._compiled = True
+        if first := self._fits is None:
+            # On the device, pieces of the fits go between the steps of the next rollout; elsewhere beside it.
+            pieces = self.config.horizon if device.lives_on_device(self.env) else 1
+            self._fits = fits_of(self.learners, states, lessons, pieces)
+        learnt = Learnt(states, lessons, self._fits)
+        if first:
+            side_by_side(learnt.go_on, list(learnt.under_way))
         if not ok.all():
             oks = dict(zip(self.learners, ok.reshape(-1, size), strict=True))
-            kept = {name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()}
-            learnt = Learnt(kept, {}, self._fits)
+            learnt = Learnt({name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()})
         elif not device.lives_on_device(self.env):
             learnt.finish()  # runs beside whatever the host does next
         self._learnt = learnt
         return found
-
-    def _each(self, work: Callable[[str], Any]) -> dict[str, Any]:
-        """`work` with the name of every group: side by side the first time, when each compiles; later in turn."""
-        if self._compiled or len(self.learners) == 1:
-            return {name: work(name) for name in self.learners}
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return dict(zip(self.learners, pool.map(work, self.learners), strict=True))
 
     def _evaluate_if_due(self) -> np.ndarray | None:
         config = self.config
@@ -398,7 +385,7 @@ class Trainer:
         for name, state in self.states.items():
             fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
             states[name] = jax.tree.map(jnp.asarray, fresh)
-        self._learnt = Learnt(states, {}, self._fits)
+        self._learnt = Learnt(states)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
         env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}

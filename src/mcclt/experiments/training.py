@@ -19,7 +19,7 @@ from mcclt.errors import CheckpointError
 from mcclt.experiments import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
-from mcclt.learner import map_agents
+from mcclt.population import map_agents
 from mcclt.randomness import Purpose, stream
 from mcclt.train import TRAINING, Row, Trainer, run
 
