@@ -40,6 +40,8 @@ TIMED: dict[str, dict[str, Any]] = {
     "mcclt, shared trunk": {"critic": "normal", "trunk": "shared"},
     "ensemble of 5": {"critic": "ensemble"},
 }
+REPLAYED = 3
+"""Updates whose physics is replayed alone: what was sent to the worlds is kept for that."""
 GEMM = 2048
 """Side of the square matrices whose product gives the peak."""
 
@@ -269,11 +271,11 @@ def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: in
 def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     """A whole population on the `warp` engine: physics alone, collecting, learning, evaluating, and all together.
 
-    The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. The whole counts an evaluation of
-    the default kind (10 episodes every 50,000 steps of an agent) with its share of each update.
+    The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. All together is two periods of
+    training with an evaluation of the default kind (10 episodes every 50,000 steps of an agent) at the end of each.
     """
     from mcclt.envs import make_vec
-    from mcclt.envs.mujoco_warp import raw_steps_per_second
+    from mcclt.envs.mujoco_warp import WarpVectorEnv, physics_seconds
 
     make_vec(command.task, [(0,)], engine="warp").close()  # says what is missing, if anything is
     parts = [TIMED["plain"], TIMED["mcclt"], TIMED["ensemble of 5"]]
@@ -286,33 +288,37 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     config = RunConfig(command.task, tuple(range(seeds)), 10**9, agents, engine="warp", eval_freq=0, final_episodes=0)
     worlds = seeds * len(agents) * config.n_envs
     console.print(f"Timing {command.task}: {seeds * len(agents)} agents, {worlds:,} worlds; compiling …")
-    raw = raw_steps_per_second(command.task, worlds, 2.0)
     trainer = Trainer(config)
+    assert isinstance(trainer.env, WarpVectorEnv)
     started = time.perf_counter()
     trainer.advance()
     trainer.evaluate(config.eval_episodes, 0)
     compiling = time.perf_counter() - started
-    parts_in_turn: dict[str, list[float]] = {"collect": [], "improve": [], "fit": []}
-    for _ in range(command.updates):  # one thing after the other
-        trainer.advance()
+    seconds: dict[str, list[float]] = {"physics": [], "collect": [], "improve": [], "fit": [], "evaluate": []}
+    for k in range(command.updates):  # one thing after the other
+        if k < REPLAYED:
+            steps, spent = physics_seconds(trainer.env, trainer.advance)
+            seconds["physics"].append(spent / steps * worlds * config.horizon)
+        else:
+            trainer.advance()
+        seconds["collect"].append(trainer.timing["collect"])
+        seconds["improve"].append(trainer.timing["learn"])
         started = time.perf_counter()
         jax.block_until_ready(trainer.states)
-        parts_in_turn["fit"].append(time.perf_counter() - started)
-        parts_in_turn["collect"].append(trainer.timing["collect"])
-        parts_in_turn["improve"].append(trainer.timing["learn"])
-    trainer.advance()
-    started = time.perf_counter()
-    for _ in range(command.updates):  # as in training: critics are fitted while the next rollout is collected
-        trainer.advance()
-    whole = (time.perf_counter() - started) / command.updates
-    jax.block_until_ready(trainer.states)
+        seconds["fit"].append(time.perf_counter() - started)
     started = time.perf_counter()
     trainer.evaluate(config.eval_episodes, 1)
-    share = config.steps_per_update / RunConfig.eval_freq
-    evaluate = (time.perf_counter() - started) * share
+    seconds["evaluate"].append((time.perf_counter() - started) * config.steps_per_update / RunConfig.eval_freq)
+    trainer.config = dataclasses.replace(trainer.config, eval_freq=RunConfig.eval_freq)
+    updates = 2 * RunConfig.eval_freq // config.steps_per_update
+    started = time.perf_counter()
+    for _ in range(updates):  # as in training: critics are fitted while the next rollout is collected
+        trainer.advance()
+    whole = (time.perf_counter() - started) / updates
+    jax.block_until_ready(trainer.states)
     trainer.close()
-    seconds = {name: statistics.median(values) for name, values in parts_in_turn.items()}
-    steps = worlds * config.horizon
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    per_update = worlds * config.horizon
     stats = jax.devices()[0].memory_stats() or {}
     return {
         "task": command.task,
@@ -320,11 +326,11 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
         "device": jax.devices()[0].device_kind,
         "agents": seeds * len(agents),
         "worlds": worlds,
-        "physics_steps_per_second": raw,
-        "collect_steps_per_second": steps / seconds["collect"],
-        "collect_over_physics": steps / seconds["collect"] / raw,
-        "steps_per_second": steps / (whole + evaluate),
-        "seconds_per_update": {**seconds, "all but evaluation": whole, "evaluate": evaluate},
+        "physics_steps_per_second": per_update / medians["physics"],
+        "collect_steps_per_second": per_update / medians["collect"],
+        "collect_over_physics": medians["physics"] / medians["collect"],
+        "steps_per_second": per_update / whole,
+        "seconds_per_update": {**medians, "together": whole},
         "first_update_and_evaluation_seconds": compiling,
         "gpu_memory_mib": stats.get("peak_bytes_in_use", 0) / 2**20,
     }
@@ -340,8 +346,8 @@ def show_device(console: Console, result: dict[str, Any]) -> None:
         f"{result['collect_over_physics']:.0%} of it\n"
         f"whole training  {result['steps_per_second']:>12,.0f} steps/s\n"
         f"per update: collect {seconds['collect']:.2f} s, improve policies {seconds['improve']:.2f} s, "
-        f"fit critics {seconds['fit']:.2f} s; together {seconds['all but evaluation']:.2f} s, because critics are "
-        f"fitted meanwhile; its share of evaluations {seconds['evaluate']:.2f} s\n"
+        f"fit critics {seconds['fit']:.2f} s, its share of evaluations {seconds['evaluate']:.2f} s; "
+        f"together {seconds['together']:.2f} s, because critics are fitted meanwhile\n"
         f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
         f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
     )

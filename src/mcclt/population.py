@@ -21,11 +21,11 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def map_agents(function: Callable[..., Any], committed: bool = False) -> Callable[..., Any]:
+def map_agents(function: Callable[..., Any], committed: bool = False, precision: str = "float32") -> Callable[..., Any]:
     """Maps a function of one agent over stacked agents (leading axis of every argument).
 
-    On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 (conjugate
-    gradients and the KL constraint suffer from TF32, and the networks are small). Arguments are committed to
+    On a GPU: `vmap`, so that hundreds of small networks fill the device, in full float32 unless said otherwise
+    (conjugate gradients and the KL constraint suffer from TF32). Arguments are committed to
     the device, as environments that live there commit what is learnt from them: a program compiles anew for
     every mixture of committed and free arrays, and fresh agents would be free. On a CPU: one compiled
     program, called agent by agent. There batched matrix products are slower than a loop, and the same
@@ -34,11 +34,12 @@ def map_agents(function: Callable[..., Any], committed: bool = False) -> Callabl
     Args:
         function: of one agent.
         committed: whether arguments come from another such map or from `join`, and so need no looking at.
+        precision: of matrix products on a GPU: `float32`, or `tensorfloat32` on tensor cores.
     """
     if not on_cpu():
 
         def precise(*args: Any) -> Any:
-            with jax.default_matmul_precision("highest"):
+            with jax.default_matmul_precision(precision):
                 return jax.vmap(function)(*args)
 
         program, gpu = jax.jit(precise), jax.devices()[0]

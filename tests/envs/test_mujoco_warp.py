@@ -25,7 +25,7 @@ from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, Unknown
 
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
 
-from mcclt.envs.mujoco_warp import WarpEngine, WarpVectorEnv
+from mcclt.envs.mujoco_warp import WarpEngine, WarpVectorEnv, physics_seconds
 
 # One of each model; the others differ in array functions alone, which the native engine's tests compare with Gymnasium.
 SAME_MODEL = ("Hopper-v4", "HalfCheetah-v4", "Swimmer-v4", "InvertedDoublePendulum-v4", "Ant-v4")
@@ -417,6 +417,24 @@ def test_mistakes_are_explained() -> None:
         WarpVectorEnv("hopper-v5", keys_of(1))
     with pytest.raises(ConfigError, match="not 3"):
         WarpEngine().make(3, keys_of(1), None, None)
+
+
+def test_physics_alone_is_what_was_sent_to_the_worlds() -> None:
+    env = WarpVectorEnv("InvertedDoublePendulum-v5", keys_of(3))
+    env.reset()
+    first = env.get_state()
+
+    def act() -> None:
+        for k in range(4):
+            env.step(np.full((3, 1), 0.1 * k, np.float32))
+
+    steps, seconds = physics_seconds(env, act)
+    assert steps == 3 * 4 and seconds > 0
+    after = env.get_state()
+    env.set_state(first)
+    act()
+    for name, value in env.get_state().items():  # replaying has left no trace
+        np.testing.assert_array_equal(value, after[name])
 
 
 def test_nothing_is_written_to_the_terminal() -> None:
