@@ -3,7 +3,8 @@
     mcclt train InvertedDoublePendulum-v5 --steps 300k --eval-freq 20k --seeds 0..2 --out runs/pictures
     python benchmarks/docs_pictures.py runs/pictures
 
-Every curve is computed by the program itself: the functions of `mcclt`, the metrics of that run, the store `results/`.
+Every curve is computed by the program itself: the functions of `mcclt`, the metrics of that run, the store
+`benchmarks/results/short`.
 """
 
 import argparse
@@ -184,7 +185,7 @@ def main() -> None:
         for draw in (z_table, guides, weights):
             print(save(draw(), draw.__name__))
         print(save(training(args.run), "training"))
-    results = Store(ROOT / "results").load()
+    results = Store(ROOT / "benchmarks" / "results" / "short").load()
     for name in FROM_STORE:
         figure = figures.FIGURES[name](results)
         if figure is not None:

@@ -1,4 +1,4 @@
-"""Fills the parts of docs/results.md that come from the store `results/`, and draws its pictures.
+"""Fills the parts of docs/results.md that come from the two stores of results, and draws their pictures.
 
     python benchmarks/render_docs.py
 
@@ -9,22 +9,28 @@ import re
 from pathlib import Path
 
 from mcclt.experiments import claims, figures, tables
+from mcclt.experiments.results import Results
 from mcclt.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
-PICTURES = ("learning_curves", "calibration", "value_distributions")
+STORES = {"paper": ROOT / "results", "short": ROOT / "benchmarks" / "results" / "short"}
+"""At the paper's scale, and all eight tasks at a tenth of it."""
+TABLES = {"paper": ("1", "3"), "short": ("1", "2", "3")}
+WIDTH = 900
+"""Of a picture, in pixels, at least."""
+PICTURES = {"paper": ("learning_curves", "calibration"), "short": ("calibration", "value_distributions")}
 
 
-def parts() -> dict[str, str]:
+def parts(scale: str, results: Results) -> dict[str, str]:
     """What goes between the marks, by name."""
-    results = Store(ROOT / "results").load()
     verdicts = [
         f"| {v.claim} | {_cell(v.paper)} | {_cell(v.ours)} | **{v.verdict}** |" for v in claims.verdicts(results)
     ]
-    found = {"verdicts": "\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *verdicts])}
-    for name in ("1", "2", "3"):
-        found[f"table-{name}"] = tables.TABLES[name](results).markdown().replace(str(ROOT) + "/", "").strip()
+    found = {f"{scale}-verdicts": "\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *verdicts])}
+    for name in TABLES[scale]:
+        text = tables.TABLES[name](results).markdown().replace(str(ROOT) + "/", "")
+        found[f"{scale}-table-{name}"] = text.strip()
     return found
 
 
@@ -32,9 +38,9 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def filled(page: str) -> str:
+def filled(page: str, parts: dict[str, str]) -> str:
     """The page with its parts made anew."""
-    for name, text in parts().items():
+    for name, text in parts.items():
         page, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
             lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
@@ -47,13 +53,18 @@ def filled(page: str) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    results = Store(ROOT / "results").load()
-    for name in PICTURES:
-        figure = figures.FIGURES[name](results)
-        if figure is not None:
-            figure.savefig(PAGE.parent / "images" / f"{name}.png", dpi=90)
-    print(f"{PAGE} and {len(PICTURES)} pictures")
+    page, drawn = PAGE.read_text(encoding="utf-8"), 0
+    for scale, path in STORES.items():
+        results = Store(path).load()
+        page = filled(page, parts(scale, results))
+        for name in PICTURES[scale]:
+            figure = figures.FIGURES[name](results)
+            if figure is not None:
+                dpi = max(90, WIDTH / figure.get_figwidth())
+                figure.savefig(PAGE.parent / "images" / f"{scale}_{name}.png", dpi=dpi)
+                drawn += 1
+    PAGE.write_text(page, encoding="utf-8")
+    print(f"{PAGE} and {drawn} pictures")
 
 
 if __name__ == "__main__":
