@@ -18,6 +18,7 @@ import pytest
 
 from browser import CONTRAST, needs_browser, opened
 from mcclt import PPO, watch
+from mcclt.cli import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.watch import Recording, record
 from probes import PENDULUM, SMALL, TINY, Noisy, ShiftedActions, factory
@@ -259,7 +260,7 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
     import tyro
 
     def run(*words: str) -> Path:
-        return watch.watch(tyro.cli(watch.Watch, args=list(map(str, words))))
+        return watch.watch(tyro.cli(Watch, args=list(map(str, words))))
 
     opened: list[str] = []
     monkeypatch.setattr(watch.webbrowser, "open", opened.append)

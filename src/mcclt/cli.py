@@ -26,9 +26,8 @@ from mcclt.config import (
     to_dict,
 )
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
-from mcclt.experiments.commands import Compare, Report, Reproduce, compare, report, reproduce
+from mcclt.experiments.options import Compare, Report, Reproduce
 from mcclt.flags import Comma, Seeds, Steps, Widths
-from mcclt.watch import Watch, watch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,6 +109,35 @@ class Evaluate:
     """Another task of the same spaces to act in; unset: the one it was trained on."""
     json: bool = False
     """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Record an episode and write a page that plays it, with what the critic believed at every moment.
+
+    mcclt watch runs/Hopper-v5__ppo-mcclt__20260101-120000
+    """
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """A saved model or a run directory."""
+    seeds: Seeds = ()
+    """Agents to show side by side; unset: the first seed."""
+    groups: Comma = ()
+    """Groups to show side by side; unset: all."""
+    episode_seed: int = 0
+    """Names where the episode starts, and the noise of the actions."""
+    deterministic: bool = False
+    """The most likely actions, rather than draws."""
+    steps: Steps = 1000
+    """Stop after as many steps."""
+    video: bool = True
+    """Make a video; --no-video: charts alone, at once."""
+    width: int = 480
+    """Of the video, in pixels."""
+    out: Path | None = None
+    """The page; unset: watch.html in the run directory, MODEL.html for a saved model."""
+    open: bool = True
+    """Open the page in a browser, where there is a screen."""
 
 
 @dataclass(frozen=True)
@@ -195,16 +223,24 @@ def main(argv: list[str] | None = None) -> None:
             case Evaluate() as command:
                 evaluate(command)
             case Watch() as command:
+                from mcclt.watch import watch
+
                 watch(command)
             case Export() as command:
                 export(command)
             case Envs() as command:
                 envs(command)
             case Compare() as command:
+                from mcclt.experiments.commands import compare
+
                 compare(command)
             case Reproduce() as command:
+                from mcclt.experiments.commands import reproduce
+
                 reproduce(command)
             case Report() as command:
+                from mcclt.experiments.commands import report
+
                 report(command)
             case Bench() as command:
                 from mcclt.bench import bench

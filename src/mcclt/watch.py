@@ -26,19 +26,18 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tyro
 
 from mcclt import files
 from mcclt.errors import ConfigError, EnvironmentFault
-from mcclt.flags import Comma, Seeds, Steps
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
     from mcclt.agent import Model
+    from mcclt.cli import Watch
 
 WIDTH, QUALITY, FRAMES = 480, 65, 500
 """Of a picture: pixels across, and quality (0 to 100). Of a video: most pictures. A page stays below some 10 MB."""
@@ -536,36 +535,7 @@ def _numbers(values: np.ndarray) -> list[float | int | None]:
 # --- mcclt watch -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Record an episode and write a page that plays it, with what the critic believed at every moment.
-
-    mcclt watch runs/Hopper-v5__ppo-mcclt__20260101-120000
-    """
-
-    model: Annotated[Path, tyro.conf.Positional]
-    """A saved model or a run directory."""
-    seeds: Seeds = ()
-    """Agents to show side by side; unset: the first seed."""
-    groups: Comma = ()
-    """Groups to show side by side; unset: all."""
-    episode_seed: int = 0
-    """Names where the episode starts, and the noise of the actions."""
-    deterministic: bool = False
-    """The most likely actions, rather than draws."""
-    steps: Steps = 1000
-    """Stop after as many steps."""
-    video: bool = True
-    """Make a video; --no-video: charts alone, at once."""
-    width: int = WIDTH
-    """Of the video, in pixels."""
-    out: Path | None = None
-    """The page; unset: watch.html in the run directory, MODEL.html for a saved model."""
-    open: bool = True
-    """Open the page in a browser, where there is a screen."""
-
-
-def watch(command: Watch) -> Path:
+def watch(command: "Watch") -> Path:
     """`mcclt watch`."""
     from rich.console import Console
 

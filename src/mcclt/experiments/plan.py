@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcclt.config import RunConfig, parse_seeds
-from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.errors import UnknownNameError
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import PAPER_TASKS, bare_task, make_setup, task_id
 from mcclt.experiments.store import Cell
@@ -77,15 +76,6 @@ def parts_of(tables: Sequence[str], figures: Sequence[str], ablations: Sequence[
                 raise UnknownNameError(kind, name, known, drawing if (kind, name) == ("figure", "3") else "")
             found.append(known[name])
     return found or list(WHOLE_PAPER)
-
-
-def count_or_seeds(text: str) -> tuple[int, ...]:
-    """10: the ten seeds 0..9; 0,3,7 and 5..14: these very ones."""
-    if text.strip().isdecimal():
-        if not 1 <= int(text) <= 10_000:
-            raise ConfigError(f"seeds = {text} is not allowed: give how many (1 or more), a list 0,3 or a range 0..7.")
-        return tuple(range(int(text)))
-    return RunConfig("", seeds=parse_seeds(text)).seeds  # refuses repetitions and seeds too large
 
 
 def cells_of(
