@@ -21,14 +21,18 @@ PENDULUM = "InvertedDoublePendulum-v5"
 def train(path: Path, cores: set[int], threads: int, nproc: int, *flags: str) -> dict[str, Any]:
     """Every array of the last checkpoint of a training in a process that may use only these cores."""
     shape = ["--steps", "12000", "--eval-freq", "0", "--final-episodes", "0", "--threads", str(threads), "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mcclt", "train", *flags, *shape, "--out", str(path)],
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        env=os.environ | {"NPROC": str(nproc)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)  # a child inherits it
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "mcclt", "train", *flags, *shape, "--out", str(path)],
+            env=os.environ | {"NPROC": str(nproc)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    finally:
+        os.sched_setaffinity(0, own)
     assert done.returncode == 0, done.stderr
     return {k: v.tobytes() for k, v in checkpoint.load(runs.checkpoints(path)[-1])[0].items()}
 
