@@ -42,6 +42,8 @@ TIMED: dict[str, dict[str, Any]] = {
 }
 REPLAYED = 3
 """Updates whose physics is replayed alone: what was sent to the worlds is kept for that."""
+WIDE = 130
+"""Columns of text where there is no terminal: the table is not cut."""
 GEMM = 2048
 """Side of the square matrices whose product gives the peak."""
 
@@ -51,7 +53,7 @@ def bench(command: "Bench") -> None:
     for name in ("updates", "width"):
         if getattr(command, name) < 1:
             raise ConfigError(f"{name} = {getattr(command, name)} is not allowed: it must be at least 1.")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     if command.engine == "warp":
         measured = time_on_device(command, console)
         show_device(console, measured)
@@ -77,7 +79,9 @@ def bench(command: "Bench") -> None:
         "variants": rows,
     }
     if command.population:
-        result["population"] = time_population(base, agents["mcclt"], command.population, command.updates)
+        found = time_population(base, agents["mcclt"], command.population, command.updates)
+        floor = command.population * next(row["floor_seconds"] for row in rows if row["variant"] == "mcclt")
+        result["population"] = found | {"whole_over_floor": found["seconds_all"] / floor}
     result["memory_mib"] = memory_mib()
     show(console, result)
     _deliver(command, result)
@@ -401,6 +405,7 @@ def show(console: Console, result: dict[str, Any]) -> None:
     if "population" in result:
         p = result["population"]
         console.print(
-            f"{p['seeds']} seeds together: {p['cost_over_one']:.2f} times one seed;"
+            f"{p['seeds']} seeds of mcclt together: {p['cost_over_one']:.2f} times one seed, "
+            f"{p['whole_over_floor']:.2f} times their floor;"
             f" memory {p['memory_mib'][0]:,.0f} → {p['memory_mib'][-1]:,.0f} MiB over its updates"
         )

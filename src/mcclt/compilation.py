@@ -11,4 +11,5 @@ def use_cache() -> None:
     if jax.config.values["jax_compilation_cache_dir"] is None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "mcclt" / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        # Small programs, too: a training has a dozen, and together they take seconds.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -31,8 +31,8 @@ class Fit:
     pieces: int
     piece: Callable[[AgentState, Lesson], AgentState]
     """One piece, for agents stacked."""
-    accept: Callable[[AgentState, AgentState], AgentState]
-    """The fitted agents, given those before."""
+    accept: Callable[[AgentState, AgentState], AgentState] | None
+    """The fitted agents, given those before; none where one piece is all, and does this too."""
 
     @classmethod
     def of(cls, learner: Learner, groups: tuple[str, ...], most_pieces: int) -> "Fit":
@@ -41,14 +41,11 @@ class Fit:
         pieces = max(n for n in range(1, most_pieces + 1) if iterations % n == 0)
 
         def piece(state: AgentState, lesson: Lesson) -> AgentState:
-            return learner.fit(state, lesson, iterations // pieces)
+            new = learner.fit(state, lesson, iterations // pieces)
+            return learner.accept(state, new) if pieces == 1 else new
 
-        return cls(
-            groups,
-            pieces,
-            map_agents(piece, committed=True, precision=PRECISION),
-            map_agents(learner.accept, committed=True),
-        )
+        mapped = map_agents(piece, committed=True, precision=PRECISION)
+        return cls(groups, pieces, mapped, None if pieces == 1 else map_agents(learner.accept, committed=True))
 
 
 def fits_of(
@@ -131,8 +128,8 @@ class Learnt:
         work.left -= 1
         if work.left == 0:
             self.under_way.remove(work)
-            fitted = population.split(work.fit.accept(work.before, work.now), len(work.fit.groups))
-            for name, new in zip(work.fit.groups, fitted, strict=True):
+            fitted = work.now if work.fit.accept is None else work.fit.accept(work.before, work.now)
+            for name, new in zip(work.fit.groups, population.split(fitted, len(work.fit.groups)), strict=True):
                 self._states[name] = replace(
                     self._states[name], critic=new.critic, critic_opt=new.critic_opt, skipped=new.skipped
                 )

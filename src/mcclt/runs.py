@@ -11,6 +11,7 @@ messages.txt       what a person was told on the way, if anything
 
 import contextlib
 import fcntl
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -320,6 +321,7 @@ class TensorBoard:
 
     def log(self, rows: list[Row]) -> None:
         """Numbers by name."""
+        _import_tensorboard()
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
@@ -352,6 +354,19 @@ class TensorBoard:
         """Nothing is kept back."""
         for file in self._files.values():
             file.close()
+
+
+@functools.cache
+def _import_tensorboard() -> None:
+    """Loads tensorboardX without PyTorch, which it would load where there is one: four seconds, for nothing we need."""
+    absent = "torch" not in sys.modules
+    if absent:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("tensorboardX")
+    finally:
+        if absent:
+            del sys.modules["torch"]
 
 
 def _record(event: Any) -> bytes:

@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 from synthetic import make_result, make_store
 
 from mcclt.experiments import claims, filling, plan, stats
-from mcclt.experiments.results import Results
+from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
 
@@ -237,6 +237,15 @@ def test_own_tasks(tmp_path):
     # 1 + (−300 + 900)/900: better stays better where returns are negative.
     series = results.main("Pendulum-v1", "ppo", "mcclt")
     assert claims.normalised(results, series).mean() == pytest.approx(1 + 600 / 900, rel=1e-4)
+
+
+def test_settings_without_a_number_of_final_episodes():
+    """A stranger's store may lack it (found by fuzzing): the paper's 100 stand for it."""
+    setup = make_setup("Ant-v4", "ppo", "plain", "fixed", final_episodes=7)
+    told, untold = setup.settings, {k: v for k, v in setup.settings.items() if k != "final_episodes"}
+    for settings, episodes in ((told, 7), (untold, 100)):
+        results = gather([make_result(setup, seed, 1.0) for seed in (0, 1)], {setup.key: settings})
+        assert f"--episodes {episodes} " in filling.fill(results, ["Ant-v4"], "ppo", ["qr"])
 
 
 def test_reference(tmp_path):

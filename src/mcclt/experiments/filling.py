@@ -17,7 +17,8 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     seeds, steps, episodes = scale.seeds, scale.steps, scale.episodes
     if near:
         like = max(near, key=lambda s: (len(s.results), s.steps))
-        seeds, steps, episodes = max(2, len(like.results)), like.steps, int(like.settings["final_episodes"])
+        seeds, steps = max(2, len(like.results)), like.steps
+        episodes = int(like.settings.get("final_episodes", episodes))  # a stranger's store may lack it
     limits = [_most_seeds(v) for v in variants]
     seeds = min([seeds, *(n for n in limits if n is not None)]) if None not in limits else seeds
     config = "fixed" if not all(map(has_paper_preset, tasks)) or any(map(_is_fixed, near)) else "authors"
