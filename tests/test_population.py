@@ -66,10 +66,14 @@ def test_alike_is_the_same_program_down_to_its_constants() -> None:
     def add(constant: Any) -> Callable[[jax.Array], jax.Array]:
         return lambda x: x + constant
 
-    table = np.arange(3.0, dtype=np.float32)
+    table = np.arange(20_000.0, dtype=np.float32)
     functions = {"a": add(1.0), "b": add(2.0), "c": add(1.0), "d": add(table), "e": add(table), "f": add(table[::-1])}
-    args = {name: (np.zeros((4, 3), np.float32),) for name in functions} | {"c": (np.zeros((4, 3), np.int32),)}
-    assert alike(functions, args) == [("a",), ("b",), ("c",), ("d", "e"), ("f",)]
+    last = table.copy()
+    last[-1] = 0  # far down in the text
+    functions["g"] = add(last)
+    args = {name: (np.zeros((4, 20_000), np.float32),) for name in functions}
+    args["c"] = (np.zeros((4, 20_000), np.int32),)
+    assert alike(functions, args) == [("a",), ("b",), ("c",), ("d", "e"), ("f",), ("g",)]
     args["c"] = args["a"]
     assert alike(functions, args)[0] == ("a", "c")
 

@@ -128,8 +128,8 @@ def side_by_side(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 class Together:
     """A function of one agent for each group, mapped over all agents of all groups.
 
-    On a GPU like groups are mapped as one. A loop of short programs over 30 agents takes as long as one over 180:
-    the policy steps of the paper's six variants take a quarter of the time they would take one after the other.
+    On a GPU like groups are mapped as one. A loop of short programs over 30 agents takes nearly as long as one over
+    180: the policy steps of the paper's twelve variants take 0.28 s instead of 0.5 s.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
