@@ -19,7 +19,10 @@ def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:
 
 def spec_from_dict(data: dict[str, Any]) -> EnvSpec:
     """Reads what `spec_to_dict` wrote."""
-    bounds = {k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")}
+    with np.errstate(over="raise"):  # a number that is none in float32 is nobody's bound
+        bounds = {
+            k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")
+        }
     return EnvSpec(**(data | bounds))
 
 
@@ -53,7 +56,7 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
             and all(isinstance(x, str) for x in status)
             and all(len(pair) == 2 for pair in meta["last_fault"])
         )
-    except (ConfigError, KeyError, TypeError, ValueError, OverflowError):
+    except (ConfigError, KeyError, TypeError, ValueError, ArithmeticError):
         sound = False
     if not sound:
         raise CheckpointError(f"{source} is not a checkpoint of a training: what it says of itself makes no sense.")
