@@ -12,7 +12,7 @@ from mcclt.errors import CheckpointError
 from probes import run_config
 
 SPEC = EnvSpec("toy", "native", 3, 2, np.full(2, -np.inf, np.float32), np.array([1, 0.1], np.float32), 100, True)
-ARRAYS = {"x": np.zeros(1000, np.float32)}
+ARRAYS = {name: np.zeros(100, np.float32) for name in "abcdefgh"}
 
 
 def meta_of(**spec: Any) -> dict[str, Any]:
