@@ -1,11 +1,13 @@
 """Trains the agents of a unit and measures them. A pure function of the unit, apart from where it keeps its state."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import numpy as np
 
 from mcclt import __version__, interrupts, nets, runs
 from mcclt.collect import EpisodeStats
+from mcclt.critics import Prediction
 from mcclt.errors import CheckpointError
 from mcclt.experiments import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
-from mcclt.population import map_agents
+from mcclt.learner import AgentState, Learner
+from mcclt.population import Together, map_agents, split
 from mcclt.randomness import Purpose, stream
 from mcclt.train import TRAINING, Row, Trainer, run
 
@@ -59,6 +63,9 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             probes = probe(trainer)
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
+    own: dict[tuple[str, int], list[Row]] = {agent: [] for agent in trainer.agents}
+    for row in rows:
+        own[row["group"], row["seed"]].append(row)
     updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
     parts = ("time/collect", "time/learn", "time/evaluate")
     seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
@@ -75,7 +82,6 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             "agents_together": len(trainer.agents),
             "critic_parameters": nets.count(trainer.states[group].critic) / len(unit.seeds),
         }
-        own = [row for row in rows if (row["group"], row["seed"]) == (group, seed)]
         result = Result(
             task=setup.task,
             algo=setup.algo,
@@ -84,7 +90,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             digest=setup.digest,
             returns=final[0][a],
             lengths=final[1][a],
-            curve=thin(own),
+            curve=thin(own[group, seed]),
             probe=probes[a],
             cost=cost,
             provenance=provenance,
@@ -189,43 +195,48 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         rollout, _, faults = trainer.act_in(env, obs, map_agents(draw)(seeds), stats, raise_faults=False)
     rollout = jax.tree.map(np.asarray, rollout)
 
+    def believe(learner: Learner, state: AgentState, obs: jax.Array) -> tuple[Prediction, jax.Array]:
+        prediction = learner.predict(state, obs.reshape(-1, obs.shape[-1]))
+        return prediction, learner.weights(state, prediction.error)
+
+    parts = dict(zip(trainer.learners, split(rollout, len(trainer.learners)), strict=True))
+    believed = Together({name: partial(believe, learner) for name, learner in trainer.learners.items()})(
+        # What a belief needs, and no more: groups are only alike if their arguments are.
+        {
+            name: (dataclasses.replace(state, policy=None, policy_opt=None, critic_opt=None), parts[name].obs)
+            for name, state in trainer.states.items()
+        }
+    )
     probes: list[dict[str, Any]] = []
-    for g, (name, learner) in enumerate(trainer.learners.items()):
-        members = slice(g * len(config.seeds), (g + 1) * len(config.seeds))
-
-        def believe(state: Any, obs: jax.Array, learner: Any = learner) -> Any:
-            prediction = learner.predict(state, obs.reshape(-1, obs.shape[-1]))
-            return prediction, learner.weights(state, prediction.error)
-
-        believed, weight = map_agents(believe)(trainer.states[name], rollout.obs[members])
+    for name, learner in trainer.learners.items():
+        part, gamma = jax.tree.map(lambda x: x.swapaxes(0, 1), parts[name]), learner.config.gamma  # [T, A, E, ...]
+        returns, known = calibration.monte_carlo(part.reward, part.terminated, part.truncated, gamma)
+        prediction, weight = jax.tree.map(lambda x: np.asarray(x, float), believed[name])
         for i in range(len(config.seeds)):
-            a = members.start + i
-            if any(fault.agent == a for fault in faults):
-                probes.append({})
-                continue
-            beliefs = {
-                "mean": np.asarray(believed.mean[i], float).reshape(shape),
-                "std": np.asarray(believed.std[i], float).reshape(shape),
-                "error": np.asarray(believed.error[i], float).reshape(shape),
-                "weight": np.asarray(weight[i], float).reshape(shape),
-            }
-            bars = np.asarray(believed.bars[i], float).reshape(*shape, -1)
-            ends = rollout.terminated[a], rollout.truncated[a]
-            returns, known = calibration.monte_carlo(rollout.reward[a], *ends, learner.config.gamma)
-            ended = ends[0] | ends[1]
-            lengths = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, horizon)  # of the first episodes
-            e, length = int(lengths.argmax()), int(lengths.max())
-            t = np.unique(np.linspace(0, length - 1, min(length, PROBE_POINTS)).round().astype(int))
-            moments = [0, (length - 1) // 2, length - 1]
-            followed = np.where(known, returns, np.nan)
-            probes.append(
-                {
-                    "gamma": learner.config.gamma,
-                    "episode": {"t": t}
-                    | {k: v[t, e] for k, v in beliefs.items()}
-                    | {"reward": rollout.reward[a][t, e], "return": followed[t, e]},
-                    "bars": {"t": moments, "values": bars[moments, e]},
-                    "calibration": calibration.measure(returns[known], beliefs["mean"][known], beliefs["std"][known]),
-                }
-            )
+            beliefs = {"mean": prediction.mean, "std": prediction.std, "error": prediction.error, "weight": weight}
+            beliefs = {k: v[i].reshape(shape) for k, v in beliefs.items()}
+            followed = np.where(known[:, i], returns[:, i], np.nan)
+            ended = (part.terminated | part.truncated)[:, i]
+            bars = prediction.bars[i].reshape(*shape, -1)
+            probes.append({"gamma": gamma, **_describe(beliefs, bars, part.reward[:, i], followed, ended)})
+    for fault in faults:
+        probes[fault.agent] = {}
     return probes
+
+
+def _describe(
+    beliefs: dict[str, np.ndarray], bars: np.ndarray, reward: np.ndarray, followed: np.ndarray, ended: np.ndarray
+) -> dict[str, Any]:
+    """What is kept of one agent's episodes, from arrays [T, E, ...]; see `probe`."""
+    lengths = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, len(ended))  # of the first episodes
+    e, length = int(lengths.argmax()), int(lengths.max())
+    t = np.unique(np.linspace(0, length - 1, min(length, PROBE_POINTS)).round().astype(int))
+    moments = [0, (length - 1) // 2, length - 1]
+    known = ~np.isnan(followed)
+    return {
+        "episode": {"t": t}
+        | {k: v[t, e] for k, v in beliefs.items()}
+        | {"reward": reward[t, e], "return": followed[t, e]},
+        "bars": {"t": moments, "values": bars[moments, e]},
+        "calibration": calibration.measure(followed[known], beliefs["mean"][known], beliefs["std"][known]),
+    }
