@@ -78,6 +78,17 @@ def test_alike_is_the_same_program_down_to_its_constants() -> None:
     assert alike(functions, args)[0] == ("a", "c")
 
 
+def test_what_a_function_does_not_use_must_be_alike_too() -> None:
+    """It is not in the program's text, but it is joined with the rest."""
+    args: dict[str, tuple[Any, ...]] = {
+        "two": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 2))},),
+        "same": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 2))},),
+        "wide": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 9))},),
+        "one": ({"x": np.zeros((4, 3))},),
+    }
+    assert alike(dict.fromkeys(args, lambda tree: 2 * tree["x"]), args) == [("two", "same"), ("wide",), ("one",)]
+
+
 def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(factor: float) -> Callable[[jax.Array], jax.Array]:
         return lambda x: factor * x

@@ -106,16 +106,19 @@ def _split(tree: Any, parts: int) -> list[Any]:
 def alike(functions: Mapping[str, Callable[..., Any]], args: Mapping[str, tuple[Any, ...]]) -> list[tuple[str, ...]]:
     """The groups, those together whose functions, of one agent each, come to the same program.
 
-    What that is, the compiler's own input says best: the text of the program, with every constant in it.
+    What that is, the compiler's own input says best: the text of the program, with every constant in it. But arguments
+    that a function does not use are not in the text, and like groups are joined, so these must be of one form, too.
 
     Args:
         functions: by group.
         args: by group, what they will be called with, for agents stacked.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[Any, ...], list[str]] = {}
     for name, function in functions.items():
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), args[name])
-        groups.setdefault(jax.jit(function).lower(*one).as_text(), []).append(name)
+        leaves, form = jax.tree.flatten(one)
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        groups.setdefault((jax.jit(function).lower(*one).as_text(), form, shapes), []).append(name)
     return [tuple(names) for names in groups.values()]
 
 

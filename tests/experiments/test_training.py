@@ -6,6 +6,7 @@ import itertools
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import filelock
 import gymnasium as gym
@@ -18,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probes
-from mcclt import runs
+from mcclt import population, runs
 from mcclt.config import AgentConfig, RunConfig
+from mcclt.critics import CRITICS
 from mcclt.experiments import training
 from mcclt.experiments.results import Result
 from mcclt.experiments.training import POINTS, PROBE_EPISODES, probe, read_rows, thin, train_unit
@@ -254,6 +256,27 @@ def test_what_a_probe_sees() -> None:
         assert got["spread"] == pytest.approx(std.mean(), rel=1e-4)
         assert got["coverage"]["0.95"] == pytest.approx(np.mean(np.abs(distance) <= 1.959964 * std))
     assert not np.allclose(found[0]["episode"]["mean"], found[1]["episode"]["mean"]), "each agent its own critic"
+
+
+def test_a_population_is_probed_on_a_gpus_path_as_on_a_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There like groups predict in one program; critics of every kind, by two algorithms. Without weights, quantile and
+    normal critics believe by the same program, from parameters of another form.
+    """
+    small: dict[str, Any] = {"critic_hidden": (8,), "policy_hidden": (4,), "n_quantiles": 4}
+    groups = {
+        f"{algo}-{critic}": AgentConfig(critic=critic, algo=algo, weighting="uniform", **small)
+        for algo in ("ppo", "trpo")
+        for critic in CRITICS
+    }
+    config = RunConfig("Counter", (3, 5), groups=groups, n_envs=2, steps_per_update=16, max_episode_steps=12, threads=1)
+    with contextlib.closing(Trainer(config, probes.Counter)) as trainer:
+        expected = probe(trainer)
+        monkeypatch.setattr(population, "on_cpu", lambda: False)
+        found = probe(trainer)
+    assert len(found) == len(expected) == 2 * len(groups)
+    for one, other in zip(found, expected, strict=True):
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_a_critic_without_spread() -> None:
