@@ -2,7 +2,7 @@
 
 Without an address a local cluster is started, so that this runs on one machine as it is. When a worker or a node dies,
 its agents go on from their last checkpoint; results go to a store, and running again computes only what is missing.
-It is the command
+It is, with few episodes and little room for each agent, the command
 
     mcclt compare InvertedDoublePendulum-v5 --engine ray --variants plain,mcclt --seeds 2 --steps 8k --store runs/on_ray
 

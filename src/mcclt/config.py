@@ -44,7 +44,7 @@ class AgentConfig:
     """Where weights act: on the policy objective (paper) or on TD errors inside GAE (authors' code)."""
 
     normalize_obs: bool = False
-    """See observations less their running mean, over their deviation, within ±10 (as VecNormalize's norm_obs)."""
+    """Standardise observations by their running mean and deviation, within ±10 (as VecNormalize's norm_obs)."""
     normalize_reward: bool = False
     """Learn from rewards over the running deviation of discounted returns, within ±10 (VecNormalize's norm_reward)."""
 
@@ -86,7 +86,7 @@ class AgentConfig:
     kappa: float = 1.0
     """Where the Huber loss turns from quadratic to linear."""
     guide: Literal["quantile", "symmetric"] = "quantile"
-    """normal critic: quantile Huber (paper) or its symmetric half, which learns the right spread."""
+    """normal critic: quantile Huber (paper), or its symmetric half: right in theory, too narrow as measured."""
     variance_head: Literal["variance", "log_variance", "std"] = "variance"
     """normal critic: what the variance network puts out."""
     variance_floor: float = 1e-4
@@ -159,7 +159,7 @@ class RunConfig:
     task: str
     """A task id such as Hopper-v5; `mcclt envs` lists them."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds that train together: 3, 0,1,2 or 0..7 (both ends included)."""
+    """Seeds that train together: 3 (that one alone), 0,1,2 or 0..7 (both ends included)."""
     steps: int = 1_000_000
     """Environment steps per agent; 1M and 200k are understood."""
     groups: Mapping[str, AgentConfig] = field(default_factory=lambda: {"agent": AgentConfig()})
@@ -184,10 +184,10 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; one is always written at the end."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """When an environment raises, hangs, or returns NaN: end the run, stop that agent, or restart it (twice: stop)."""
+    """If an environment raises, hangs or returns NaN: end the run, stop its agent, or restart it (twice running: stop)."""
 
     step_timeout: float | None = None
-    """Seconds that a step or reset of an environment may take before on_nan applies (gymnasium-async); unset: any."""
+    """Seconds that a step or reset of an environment may take, or on_nan applies (gymnasium-async); unset: no limit."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
