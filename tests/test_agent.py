@@ -361,6 +361,25 @@ def test_nothing_there(tmp_path: Path) -> None:
             mcclt.load(path)
 
 
+def test_a_model_that_cannot_go_on_stays_what_was_loaded(tmp_path: Path) -> None:
+    """`learn` fails, and fails again; nothing is trained from scratch, and saving keeps what there was."""
+    model = PPO(PENDULUM, **OURS)
+    model.learn(64)
+    model.save(tmp_path / "good")
+    loaded = PPO.load(tmp_path / "good")
+    arrays, meta, source = loaded._stored
+    loaded._stored = {k: v for k, v in arrays.items() if not k.endswith("log_std")}, meta, source
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="missing or misshapen"):
+            loaded.learn(64)
+    loaded._stored = arrays, meta, source
+    loaded.save(tmp_path / "again")
+    again, same, _ = read_model(tmp_path / "again")
+    assert same == meta and again.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
 def test_a_group_of_several(tmp_path: Path) -> None:
     config = run_config(groups={"plain": agent(critic="plain"), "t": agent(critic="plain", algo="trpo")}, seeds=(0, 4))
     trainer = Trainer(config)
@@ -377,6 +396,7 @@ def test_a_group_of_several(tmp_path: Path) -> None:
             load(path, group="x")
     model = mcclt.load(path, group="t")
     assert type(model) is TRPO and model.seeds == (0, 4) and model.num_timesteps == 16
+    assert model.config.engine == "native", "it keeps its engine, though alone it may be small enough for another"
     params = trainer.states["t"].policy["log_std"][1]
     np.testing.assert_array_equal(model._states.policy["log_std"][1], params)
     with pytest.warns(UserWarning, match="new episodes"):  # the environments' state is that of both groups

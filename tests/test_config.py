@@ -124,9 +124,10 @@ def test_agent_refuses(name: str, value: Any) -> None:
 
 
 def test_exploration_needs_a_target_above_a_half() -> None:
-    with pytest.raises(ConfigError, match=r"w_tar = 0\.45 .* more than 0\.5"):
+    with pytest.raises(ConfigError, match=r"w_tar = 0\.45 .* between 0\.5 and 1"):
         AgentConfig(weighting="exploration", w_tar=0.45, w_min=0.3)
     assert AgentConfig(weighting="accuracy", w_tar=0.45, w_min=0.3).w_tar == 0.45
+    assert AgentConfig(weighting="exploration", w_tar=0.55).w_tar == 0.55, "it has no w_min"
 
 
 LITERALS = "value_target weight_site kl_direction guide variance_head trunk qr_target temperature".split()

@@ -90,3 +90,19 @@ def test_faults_are_reported_and_are_no_returns() -> None:
     assert np.isnan(found.returns).tolist() == [[False, False], [False, True]]
     assert [(fault.agent, fault.env) for fault in found.faults] == [(1, 1)]
     assert "nan" in found.faults[0].what
+
+
+def test_two_faults_of_one_agent_in_one_step_are_no_returns() -> None:
+    env = make_vec(factory("nan obs", 3, which=(0, 1)), [(0, 5, 0, e) for e in range(3)])
+    found = run_episodes(env, lambda obs: np.zeros((1, 3, 2), np.float32), 1, 3)
+    env.close()
+    assert np.isnan(found.returns).tolist() == [[True, True, False]]
+    assert [(fault.agent, fault.env) for fault in found.faults] == [(0, 0)]
+
+
+def test_a_fault_after_an_environments_last_episode_does_not_count() -> None:
+    """Three episodes in two environments: the first plays two of six steps, the second one, then breaks in another."""
+    env = make_vec(factory("raise", 8, which=(1,)), [(0, 5, 0, e) for e in range(2)])
+    found = run_episodes(env, lambda obs: np.zeros((1, 2, 2), np.float32), 1, 3)
+    env.close()
+    assert found.lengths.tolist() == [[6, 6, 6]] and np.isfinite(found.returns).all() and found.faults == []

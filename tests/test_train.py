@@ -264,6 +264,37 @@ def test_an_interrupted_run_resumes_exactly(trainer_of, tmp_path: Path, where: s
     same(straight, second)
 
 
+def test_whatever_an_observer_raises_a_checkpoint_is_written(trainer_of, tmp_path: Path) -> None:
+    class Fails(Silent):
+        def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+            if trainer.update == 2:
+                raise ZeroDivisionError
+
+    trainer, kept = trainer_of(run_config(groups={"a": agent(critic="plain")}, steps=80)), []
+    with pytest.raises(ZeroDivisionError):
+        run(trainer, [Fails()], lambda: kept.append(trainer.to_checkpoint()[1]["update"]))
+    assert kept == [2]
+
+    def full() -> None:
+        raise OSError("full")
+
+    with pytest.raises(ZeroDivisionError):  # what went wrong first is told
+        run(trainer_of(run_config(groups={"a": agent(critic="plain")}, steps=80)), [Fails()], full)
+
+
+@pytest.mark.parametrize("lost", ["env/", "obs", "stats/", "agents/"])
+def test_what_does_not_fit_leaves_the_trainer_as_it_was(trainer_of, lost: str) -> None:
+    config = run_config(groups={"a": agent(critic="plain")})
+    first, second = trainer_of(config), trainer_of(config)
+    train(first, 1)
+    arrays, meta = first.to_checkpoint()
+    gone = sorted(name for name in arrays if name.startswith(lost))[-1]
+    with pytest.raises(CheckpointError, match="missing or misshapen"):
+        second.restore({k: v for k, v in arrays.items() if k != gone}, meta, "file")
+    assert second.update == 0
+    same(second, trainer_of(config))
+
+
 @pytest.mark.parametrize("where", ["step", "learning of the second group", "evaluation"])
 def test_an_interrupted_trainer_goes_on_exactly(trainer_of, where: str) -> None:
     """As in a notebook: stop `learn`, call it again."""

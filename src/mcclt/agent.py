@@ -27,7 +27,7 @@ from mcclt import checkpoint, metadata, normal, runs, sb3
 from mcclt.collect import to_env_action
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
 from mcclt.envs.api import EnvSpec, task_name
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.evaluate import run_episodes
 from mcclt.learner import AgentState, Learner
 from mcclt.progress import Display
@@ -217,9 +217,15 @@ class Model(sb3.Methods):
         """The trainer, made at the first need for a model that was loaded."""
         if self._trainer is None:
             arrays, meta, source = self._stored
-            self._trainer = Trainer(self.config, self._env)
-            if not self._trainer.restore(arrays, meta, source):
-                warnings.warn(new_episodes(self._trainer.spec), stacklevel=3)
+            trainer = Trainer(self.config, self._env)
+            try:
+                continues = trainer.restore(arrays, meta, source)
+            except MccltError:  # the model stays what was loaded
+                trainer.close()
+                raise
+            self._trainer = trainer
+            if not continues:
+                warnings.warn(new_episodes(trainer.spec), stacklevel=3)
         return self._trainer
 
     # --- using ---------------------------------------------------------------------------------------------
@@ -235,7 +241,7 @@ class Model(sb3.Methods):
     ) -> tuple[np.ndarray, Any]:
         """The action at one observation [O] or a batch [B, O], within the task's bounds.
 
-        Observations that are not vectors are flattened as `gymnasium.spaces.flatten` does it.
+        Where the task's own are not vectors, give them flattened, as `gymnasium.spaces.flatten` does it.
 
         Args:
             observation: what the agent sees.
@@ -372,7 +378,8 @@ def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tu
     if len(groups) == 1:
         return arrays, meta
     seeds = len(meta["config"]["seeds"])
-    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}}
+    # One group alone may be small enough for another engine: it keeps its own.
+    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}, "engine": meta["spec"]["engine"]}
     kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
     return kept, meta | {"config": config} | only_agents(meta, groups.index(name) * seeds, seeds)
 

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from mcclt import files
-from mcclt.errors import CheckpointError
+from mcclt.errors import CheckpointError, InaccessibleError
 
 FORMAT = "mcclt-checkpoint"
 VERSION = 1
@@ -43,21 +43,21 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
         if not path.is_file():
             raise CheckpointError(f"There is no checkpoint at {path}.")
         if path.stat().st_size > _memory():  # it may be sparse: a small file that says to be a large one
-            raise CheckpointError(f"{path} is larger than this machine's memory and cannot be read here.")
+            raise InaccessibleError(f"{path} is larger than this machine's memory and cannot be read here.")
         with safetensors.safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except CheckpointError:
         raise
     except OSError as error:
-        raise CheckpointError(f"Cannot read {path}: {error.strerror or error}.") from None
+        raise InaccessibleError(f"Cannot read {path}: {error.strerror or error}.") from None
     except Exception as error:  # the reader's own error types are not public
         raise CheckpointError(f"{path} is truncated or not a checkpoint ({error}); use an earlier one.") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")
     version = header.get("version", "")
     if version != str(VERSION):
-        raise CheckpointError(
+        raise InaccessibleError(
             f"{path} has format version {version[:20]!r}, newer than this program's {VERSION}: update mcclt to read it."
         )
     if header.get("digest") != _digest(arrays, version + header.get("meta", "")):
@@ -91,7 +91,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         files.write_atomically(path, data)
     except OSError as error:
-        raise CheckpointError(f"Cannot write {path}: {error.strerror or error}.") from None
+        raise InaccessibleError(f"Cannot write {path}: {error.strerror or error}.") from None
 
 
 def flatten(prefix: str, tree: Any) -> Arrays:

@@ -431,6 +431,7 @@ def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> Non
             with interrupts.deferred():
                 returns, lengths = trainer.evaluate(config.final_episodes, 0)
             for text in trainer.messages:
+                run.on_message(text)
                 display.on_message(text)
             run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
             if not quiet:

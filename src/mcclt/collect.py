@@ -193,26 +193,38 @@ def all_finite(x: np.ndarray) -> bool:
     return np.count_nonzero(np.isfinite(x)) == x.size
 
 
-def find_faults(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray, t: int) -> list[Fault]:
-    """The first fault of each agent at this step."""
-    agents, n_envs = reward.shape
+def is_fault(env: VectorEnv, reward: np.ndarray, next_obs: np.ndarray, obs: np.ndarray) -> np.ndarray:
+    """Which environments [A, E] raised, or returned a number that is not finite, at this step."""
+    finite = np.isfinite(reward) & np.isfinite(next_obs).all(axis=-1) & np.isfinite(obs).all(axis=-1)
+    bad = ~finite.reshape(-1)
+    bad[list(env.faults())] = True
+    return bad.reshape(reward.shape)
+
+
+def find_faults(
+    env: VectorEnv,
+    reward: np.ndarray,
+    next_obs: np.ndarray,
+    obs: np.ndarray,
+    t: int,
+    among: np.ndarray | None = None,
+) -> list[Fault]:
+    """The first fault of each agent at this step; only of the environments `among` [A, E], if given."""
     raised = env.faults()
     if not raised and all_finite(next_obs) and all_finite(obs) and all_finite(reward):
         return []
-    finite = np.isfinite(reward) & np.isfinite(next_obs).all(axis=-1) & np.isfinite(obs).all(axis=-1)
+    bad = is_fault(env, reward, next_obs, obs)
+    bad = bad if among is None else bad & among
     found = []
-    for a in range(agents):
-        for e in range(n_envs):
-            if (index := a * n_envs + e) in raised:
-                what = raised[index]
-            elif finite[a, e]:
-                continue
-            elif not np.isfinite(reward[a, e]):
-                what = f"returned the reward {reward[a, e]}"
-            else:
-                both = np.concatenate([next_obs[a, e], obs[a, e]])
-                k = int(np.flatnonzero(~np.isfinite(both))[0])
-                what = f"returned {both[k]} in place {k % obs.shape[-1]} of the observation"
-            found.append(Fault(a, e, t, what))
-            break
+    for a in np.flatnonzero(bad.any(axis=1)).tolist():
+        e = int(bad[a].argmax())
+        if (index := a * bad.shape[1] + e) in raised:
+            what = raised[index]
+        elif not np.isfinite(reward[a, e]):
+            what = f"returned the reward {reward[a, e]}"
+        else:
+            both = np.concatenate([next_obs[a, e], obs[a, e]])
+            k = int(np.flatnonzero(~np.isfinite(both))[0])
+            what = f"returned {both[k]} in place {k % obs.shape[-1]} of the observation"
+        found.append(Fault(a, e, t, what))
     return found

@@ -135,15 +135,11 @@ class AgentConfig:
         shrink = self.line_search_shrinking_factor
         require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
         require(0 <= self.w_min < 1, f"w_min = {self.w_min}", "in [0, 1)")
+        lowest, name = (0.5, "0.5") if self.weighting == "exploration" else (self.w_min, f"w_min ({self.w_min})")
         require(
-            self.w_min < self.w_tar < 1,
+            lowest < self.w_tar < 1,
             f"w_tar = {self.w_tar}",
-            f"between w_min ({self.w_min}) and 1, both excluded, for a temperature to exist",
-        )
-        require(
-            self.weighting != "exploration" or self.w_tar > 0.5,
-            f"w_tar = {self.w_tar}",
-            "more than 0.5 with exploration-seeking weights, which start at 0.5",
+            f"between {name} and 1, both excluded, for a temperature to exist",
         )
 
 
@@ -184,7 +180,7 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; one is always written at the end."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """If an environment raises, hangs or returns NaN: end the run, stop its agent, or restart it (twice running: stop)."""
+    """If an environment raises, hangs or returns NaN: end the run, stop its agent, restart it (twice running: stop)."""
 
     step_timeout: float | None = None
     """Seconds that a step or reset of an environment may take, or on_nan applies (gymnasium-async); unset: no limit."""

@@ -50,5 +50,9 @@ class CheckpointError(MccltError):
     """A checkpoint that is truncated, damaged, from a newer version, or not ours."""
 
 
+class InaccessibleError(CheckpointError):
+    """Cannot be read or written here, though it may be whole: a disk, permissions, memory, a newer version."""
+
+
 class EnvironmentFault(MccltError, RuntimeError):
     """An environment raised, or returned a number that is not finite."""

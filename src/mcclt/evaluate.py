@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.collect import Fault, find_faults, to_env_action
+from mcclt.collect import Fault, find_faults, is_fault, to_env_action
 from mcclt.envs.api import VectorEnv
 from mcclt.errors import EnvironmentFault
 
@@ -52,10 +52,10 @@ def run_episodes(env: VectorEnv, act: Callable[[np.ndarray], np.ndarray], agents
         action = to_env_action(act(usable), spec.action_low, spec.action_high)
         step = env.step(action.reshape(agents * n_envs, *action.shape[2:]))
         reward, next_obs = step.reward.reshape(agents, n_envs), step.next_obs.reshape(agents, n_envs, -1)
-        for fault in find_faults(env, reward, next_obs, obs, t):
-            faults.setdefault(fault.agent, fault)
-            reward = reward.copy()
-            reward[fault.agent, fault.env] = np.nan  # so is the return, then
+        if found := find_faults(env, reward, next_obs, obs, t, among=unfinished):
+            for fault in found:
+                faults.setdefault(fault.agent, fault)
+            reward = np.where(is_fault(env, reward, next_obs, obs), np.nan, reward)  # so is the return, then
         obs = step.obs.reshape(agents, n_envs, -1)
         a, e = np.nonzero(unfinished)
         returns[a, e, done_count[a, e]] += reward[a, e]

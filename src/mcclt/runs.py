@@ -31,7 +31,7 @@ from typing import Any, Protocol
 
 from mcclt import checkpoint, files, metadata
 from mcclt.config import RunConfig, from_dict, to_dict
-from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
+from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError, MissingExtraError
 from mcclt.train import Row, Trainer
 
 KEEP = 3
@@ -148,19 +148,24 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
 
     Returns:
         Arrays, metadata, the file, and what was said of files passed over.
+
+    Raises:
+        InaccessibleError: none can be read, and one of them may be whole.
+        CheckpointError: none can be read.
     """
     if not (path / "config.json").is_file():
         raise CheckpointError(f"{path} is not a run directory: it has no config.json.")
-    passed: list[str] = []
+    passed: list[CheckpointError] = []
     for file in reversed(checkpoints(path)):
         try:
             arrays, meta = checkpoint.load(file)
             metadata.check(arrays, meta, file)
-            return arrays, meta, file, passed
+            return arrays, meta, file, [str(error) for error in passed]
         except CheckpointError as error:
-            passed.append(str(error))
+            passed.append(error)
     if passed:
-        raise CheckpointError(f"No checkpoint of {path} can be read. {passed[0]}")
+        worst = next((error for error in passed if isinstance(error, InaccessibleError)), passed[0])
+        raise type(worst)(f"No checkpoint of {path} can be read. {worst}")
     raise CheckpointError(f"{path} has no checkpoint yet: start it again with  mcclt train --config {path}/config.json")
 
 

@@ -16,7 +16,7 @@ from mcclt.collect import EpisodeStats, Fault, FaultError, collect
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.evaluate import Episodes, run_episodes
 from mcclt.fitting import Fit, Learnt, fits_of
 from mcclt.learner import AgentState, Learner, Rollout
@@ -381,21 +381,27 @@ class Trainer:
             raise CheckpointError(
                 f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
             )
+        # First everything is looked at, then taken: what does not fit leaves the trainer as it was.
         states = {}
         for name, state in self.states.items():
             fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
             states[name] = jax.tree.map(jnp.asarray, fresh)
+        stats, env_state, obs = self.stats.to_arrays(), None, None
+        if any(k.startswith("stats/") for k in arrays):
+            stats = checkpoint.fitting("stats/", stats, arrays, source)
+        if self.spec.resumable and any(k.startswith("env/") for k in arrays):
+            # Simulators take arrays as they are: one of another shape would be read beyond its end.
+            env_state = checkpoint.fitting("env/", self.env.get_state(), arrays, source)
+            shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
+            obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
+
         self._learnt = Learnt(states)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
-        env_state = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
-        if any(k.startswith("stats/") for k in arrays):
-            self.stats = EpisodeStats.from_arrays(checkpoint.fitting("stats/", self.stats.to_arrays(), arrays, source))
-        if env_state and self.spec.resumable:
-            # Simulators take arrays as they are: one of another shape would be read beyond its end.
-            self.env.set_state(checkpoint.fitting("env/", self.env.get_state(), arrays, source))
-            shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
-            self._obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
+        self.stats = EpisodeStats.from_arrays(stats)
+        if env_state is not None:
+            self.env.set_state(env_state)
+            self._obs = obs
             self.boundary = self._capture()
             return True
         self._forget_running()
@@ -489,8 +495,8 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
         if save is not None:
             save()
         raise
-    except MccltError:  # a broken environment, or an observer whose disk is full: tell that, even if saving fails too
+    except Exception:  # a broken environment, an observer that fails, a full disk: tell that, even if saving fails too
         if save is not None:
-            with contextlib.suppress(MccltError):
+            with contextlib.suppress(Exception):
                 save()
         raise

@@ -184,6 +184,22 @@ def test_unequal_steps_are_not_compared(tmp_path):
     assert "MC-CLT trained for 2,000 steps, ensemble for 1,000" in got.ours
 
 
+def test_other_configurations_are_not_compared(tmp_path):
+    """On Ant the authors' critics are 64 wide, in the one configuration for all tasks 128."""
+    store_of(tmp_path, {("Ant", "trpo", "mcclt"): 900}, config="fixed")
+    results = store_of(tmp_path, {("Ant", "trpo", "ensemble"): 100}, config="authors")
+    got = verdict(results, "ensemble")
+    assert got.verdict == "not measured"
+    assert "MC-CLT was trained in the configuration 'fixed', ensemble in 'authors'" in got.ours
+
+
+def test_own_algorithms_are_no_settings_of_the_papers(tmp_path):
+    results = store_of(tmp_path, {(t, "ppo", v): 100 for t in PAPER_TASKS for v in ("mcclt", "ensemble")})
+    own = [dataclasses.replace(s, algo="mine") for s in results.series]
+    found = claims.contrasts(dataclasses.replace(results, series=(*results.series, *own)), "mcclt", "ensemble")
+    assert claims._scope(found) == "8 of the paper's 16 settings and 8 settings outside the paper"
+
+
 def test_unequal_steps_are_said_step_by_step(tmp_path):
     store_of(tmp_path, {("Hopper", "ppo", v): 100 for v in ("plain", "mcclt-nw", "mcclt")})
     results = store_of(tmp_path, {("Hopper", "ppo", "qr"): 100}, steps=1000)

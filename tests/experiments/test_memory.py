@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
+from rich.console import Console
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
-from mcclt.experiments import memory
+from mcclt.experiments import commands, memory
+from mcclt.experiments.options import Machinery
+from mcclt.experiments.setups import make_setup
 
 CONFIG = RunConfig("Hopper-v5")
 
@@ -36,3 +39,16 @@ def test_agrees_with_what_was_measured(obs, action, measured):
 def test_how_many_fit():
     assert memory.agents_that_fit(17_280_000, 8 * 10**9) == 231  # 4e9 / 17.28e6 = 231.5
     assert memory.agents_that_fit(10**12, 8 * 10**9) == 1
+
+
+@pytest.mark.parametrize(
+    ("machinery", "share"),
+    [(Machinery(), 1), (Machinery(workers=3), 1 / 3), (Machinery(engine="ray", gpus=0.25), 1 / 4),
+     (Machinery(engine="ray", gpus=2), 1)],
+)  # fmt: skip
+def test_processes_share_a_gpu(monkeypatch: pytest.MonkeyPatch, machinery: Machinery, share: float) -> None:
+    """Half of each one's share of 6 GB, by the 17.28 MB of an agent of MC-CLT on Hopper: 173 alone, 57 of three."""
+    monkeypatch.setattr(memory, "gpu_bytes", lambda: 6 * 10**9)
+    cells = [(make_setup("Hopper-v5", "ppo", "mcclt", "fixed"), 0)]
+    found = commands._gpu_population(cells, machinery, Console(quiet=True))
+    assert found == int(share * 6e9 / 2 // 17_280_000)

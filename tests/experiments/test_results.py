@@ -38,21 +38,68 @@ def test_configurations_are_never_averaged_together(tmp_path: Path) -> None:
     assert {steps: len(s.results) for steps, s in by_steps.items()} == {1000: 3, 2000: 2}
     np.testing.assert_allclose(by_steps[1000].scores, [50.0] * 3, atol=1e-3)
     np.testing.assert_allclose(by_steps[2000].scores, [10.0] * 2, atol=1e-3)
-    assert results.main("Hopper-v4", "ppo", "mcclt") is by_steps[1000], "most seeds"
-    assert results.mains == (by_steps[1000],)
+    assert results.main("Hopper-v4", "ppo", "mcclt") is by_steps[2000], "2 x 2000 is more than 3 x 1000"
+    assert results.mains == (by_steps[2000],)
     (note,) = results.notes
     assert note == (
         "ppo-mcclt on Hopper-v4 is there in 2 configurations, which are never averaged together: "
-        "shown is steps=1000 (3 seeds); left out: steps=2000 (2 seeds)."
+        "shown is steps=2000 (2 seeds); left out: steps=1000 (3 seeds)."
     )
 
 
-def test_the_main_series_has_most_seeds_then_most_steps(tmp_path: Path) -> None:
+def test_the_main_series_has_most_training_then_most_steps(tmp_path: Path) -> None:
+    """2 x 3,000 and 3 x 2,000 steps are as much, 3 x 1,000 less."""
     setups = [hopper(steps=n) for n in (3000, 1000, 2000)]
     results = store_of(tmp_path, (setups[0], 2, 0.0), (setups[1], 3, 0.0), (setups[2], 3, 0.0)).load()
     main = results.main("Hopper-v4", "ppo", "mcclt")
-    assert main is not None and main.steps == 2000
+    assert main is not None and main.steps == 3000
     assert "3 configurations" in results.notes[0] and results.notes[0].count("(3 seeds)") == 2
+
+
+def test_variants_of_a_setting_are_shown_in_one_configuration(tmp_path: Path) -> None:
+    """Whatever the digests: with as many seeds of both, all are of one; the other is noted."""
+    names = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore")
+    for task in PAPER_TASKS:
+        for algo in ("ppo", "trpo"):
+            setups = [make_setup(task, algo, v, config) for v in names for config in ("authors", "fixed")]
+            settings = {(s.task, s.name, s.digest): s.settings for s in setups}
+            results = gather([make_result(s, seed, 1.0) for s in setups for seed in range(2)], settings)
+            shared = frozenset.intersection(*(s.configs for s in results.mains))
+            assert shared and len(results.mains) == 6, (task, algo)
+
+
+def test_a_variant_is_shown_as_its_neighbours_were_trained(tmp_path: Path) -> None:
+    """Not by its own number of seeds: 30 short trainings are not comparable with the others' 10 long ones."""
+    results = store_of(
+        tmp_path, (hopper(steps=1000), 30, 0.0), (hopper(steps=9000), 10, 0.0), (hopper("plain", steps=9000), 10, 0.0)
+    ).load()
+    assert [(s.variant, s.steps) for s in results.mains] == [("plain", 9000), ("mcclt", 9000)]
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "expected"),
+    [
+        ("Ant-v4", "authors", {"authors"}),
+        ("Ant-v4", "fixed", {"fixed"}),
+        ("Walker2d-v4", "fixed", {"authors", "fixed"}),  # the same width and weights
+        ("Pendulum-v1", "fixed", {"fixed"}),  # the authors have published none
+    ],
+)
+def test_the_configurations_of_a_series(task: str, config: str, expected: set[str]) -> None:
+    setup = make_setup(task, "trpo", "plain", config)
+    (series,) = gather([make_result(setup, 0, 1.0)], {setup.key: setup.settings}).series
+    assert series.configs == expected
+
+
+def test_failed_final_episodes_are_noted(tmp_path: Path) -> None:
+    setup = hopper()
+    good, bad = make_result(setup, 0, 1.0, episodes=4), make_result(setup, 7, 1.0, episodes=4)
+    bad.returns[1:] = np.nan
+    (note,) = gather([good, bad], {setup.key: setup.settings}).notes
+    assert note == (
+        "ppo-mcclt on Hopper-v4: 3 of 8 final episodes failed in their environment (seed 7) "
+        "and are left out of the means."
+    )
 
 
 def test_the_choice_of_the_main_series_does_not_depend_on_the_order() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import math
 import shutil
@@ -22,6 +23,7 @@ import probes
 from mcclt import population, runs
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.critics import CRITICS
+from mcclt.errors import CheckpointError
 from mcclt.experiments import training
 from mcclt.experiments.results import Result
 from mcclt.experiments.training import POINTS, PROBE_EPISODES, probe, read_rows, thin, train_unit
@@ -106,6 +108,41 @@ def test_what_is_left_of_a_folder_is_used(folder: Path, tmp_path: Path, damage: 
         return  # of a unit of another name, which the runner never puts there; it must not fail
     assert steps == ([128] if damage == "newest" else [64, 128])
     assert content(result) == content(only(train_unit(Unit((setup,), (1,)), folder, silent)))
+
+
+@pytest.mark.parametrize("trouble", ["full disk", "cannot be read", "newer version", "other engine"])
+def test_what_is_not_damaged_is_never_given_up(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """The disk, another version or another engine are no reason to throw a training away, nor to begin it anew."""
+    copy = tmp_path / "unit"
+    shutil.copytree(folder, copy)
+    newest = runs.checkpoints(copy)[-1]
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    unit = Unit((tiny(),), (1,))
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC if trouble == "full disk" else errno.EIO, "no")
+
+    with monkeypatch.context() as patched:
+        match trouble:
+            case "full disk":
+                patched.setattr("mcclt.files.write_atomically", fail)
+            case "cannot be read":
+                patched.setattr("safetensors.safe_open", fail)
+            case "newer version":
+                patched.setattr("mcclt.checkpoint.VERSION", 0)
+            case "other engine":
+                unit = Unit((tiny(engine="gymnasium"),), (1,))
+        expected = {"full disk": "Cannot write", "cannot be read": "Cannot read", "newer version": "update mcclt"}
+        with pytest.raises(CheckpointError, match=expected.get(trouble, "continue with  --task-engine native ")):
+            train_unit(unit, copy, silent)
+    assert newest.read_bytes() == before[newest]
+    assert {file: file.read_bytes() for file in before} == before
+    steps: list[int] = []
+    result = only(train_unit(Unit((tiny(),), (1,)), copy, lambda step, text: steps.append(step)))
+    assert steps == [], "it was at its end, and only had to be evaluated"
+    assert content(result) == content(only(train_unit(Unit((tiny(),), (1,)), folder, silent)))
 
 
 def test_an_interrupted_unit_saves_its_state(tmp_path: Path, folder: Path) -> None:

@@ -439,11 +439,15 @@ class _Worlds:
 @functools.cache
 def _import_warp() -> Any:
     """Warp, which says nothing while it loads but what went wrong."""
+    import jax
+
     with _without_line(NO_DRIVER):
         import warp as wp
 
         wp.config.log_level = wp.LOG_WARNING
         wp.init()
+    if jax.default_backend() == "cpu":  # JAX was told so, or has no CUDA: Warp's arrays must be where JAX's are
+        wp.set_device("cpu")
     if wp.get_device().is_cuda:  # physics is many short programs: they go before the long ones of learning
         wp.set_stream(wp.Stream(priority=-1))
     return wp

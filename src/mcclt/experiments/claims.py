@@ -77,7 +77,7 @@ class Contrast:
     a: Series | None
     b: Series | None
     comparison: stats.Comparison | None
-    """a against b; None if one is not there or they trained for different numbers of steps."""
+    """a against b; None if one is not there, or the two trained differently (steps, configuration)."""
     p: float | None
     """Welch's, Holm-adjusted over the settings of the store; None where there is no test."""
     why: str
@@ -117,8 +117,17 @@ def _compared(one: Series | None, other: Series | None, a: str, b: str) -> tuple
         return None, (
             f"They are not comparable: {one.label} trained for {one.steps:,} steps, {other.label} for {other.steps:,}."
         )
+    if one.configs and other.configs and not one.configs & other.configs:
+        return None, (
+            f"They are not comparable: {one.label} was trained in the configuration {_either(one.configs)!r}, "
+            f"{other.label} in {_either(other.configs)!r}."
+        )
     comparison = stats.compare(one.scores, other.scores, one.label, other.label)
     return comparison, comparison.why
+
+
+def _either(configs: frozenset[str]) -> str:
+    return " or ".join(sorted(configs))
 
 
 def reference(results: Results, task: str, algo: str) -> tuple[float, float] | None:
@@ -606,8 +615,8 @@ def _scope(tested: Sequence[Contrast]) -> str:
     """For people: 4 of the paper's 16 settings and 2 others."""
     names = {bare_task(task) for task in PAPER_TASKS}
     total = len(names) * len(plan.ALGOS)
-    covered = {(bare_task(c.task), c.algo) for c in tested if bare_task(c.task) in names}
-    others = sum(bare_task(c.task) not in names for c in tested)
+    ours = [c for c in tested if bare_task(c.task) in names and c.algo in plan.ALGOS]
+    covered, others = {(bare_task(c.task), c.algo) for c in ours}, len(tested) - len(ours)
     versions = len(tested) - others - len(covered)
     parts = [f"{len(covered)} of the paper's {total} settings"] if covered else []
     parts += [f"{versions} more of other versions"] if versions else []

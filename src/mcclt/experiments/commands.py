@@ -259,7 +259,7 @@ def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Co
         display = stack.enter_context(PlanDisplay(console, machinery.quiet))
         mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
         workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display, pin=not mix)))
-        population = machinery.population or (_gpu_population(cells, console) if mix else CPU_POPULATION)
+        population = machinery.population or (_gpu_population(cells, machinery, console) if mix else CPU_POPULATION)
         try:
             return run_cells(store, cells, workers, display, population, mix)
         except KeyboardInterrupt:
@@ -267,14 +267,15 @@ def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Co
             raise SystemExit(130) from None
 
 
-def _gpu_population(cells: Sequence[Cell], console: "Console") -> int:
-    """`GPU_POPULATION`, or what fits on this machine's GPU, which is said beforehand."""
+def _gpu_population(cells: Sequence[Cell], machinery: Machinery, console: "Console") -> int:
+    """`GPU_POPULATION`, or what fits into each process's share of this machine's GPU, which is said beforehand."""
     from mcclt.envs import make_vec
     from mcclt.experiments import memory
 
     total = memory.gpu_bytes()
     if total is None:
         return GPU_POPULATION
+    total = int(total * (1 / machinery.workers if machinery.engine == "local" else min(1, machinery.gpus)))
     setups = {setup.key: setup for setup, _ in cells}.values()
     specs = {}
     for task in {setup.task for setup in setups}:
@@ -283,7 +284,9 @@ def _gpu_population(cells: Sequence[Cell], console: "Console") -> int:
     largest = max(memory.agent_bytes(setup.config, setup.agent, specs[setup.task]) for setup in setups)
     fits = memory.agents_that_fit(largest, total)
     if fits < GPU_POPULATION:
-        console.print(f"At most {fits} agents fit on this GPU together ({total / 1e9:.0f} GB): larger ones are split.")
+        console.print(
+            f"At most {fits} agents fit together into {total / 1e9:.0f} GB of the GPU: larger units are split."
+        )
     return min(GPU_POPULATION, fits)
 
 

@@ -4,10 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from mcclt.config import has_paper_preset
-from mcclt.errors import MccltError
 from mcclt.experiments import plan
-from mcclt.experiments.results import Results, Series
-from mcclt.experiments.setups import make_setup
+from mcclt.experiments.results import Results
 
 
 def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[str]) -> str:
@@ -21,7 +19,8 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
         episodes = int(like.settings.get("final_episodes", episodes))  # a stranger's store may lack it
     limits = [_most_seeds(v) for v in variants]
     seeds = min([seeds, *(n for n in limits if n is not None)]) if None not in limits else seeds
-    config = "fixed" if not all(map(has_paper_preset, tasks)) or any(map(_is_fixed, near)) else "authors"
+    fixed = not all(map(has_paper_preset, tasks)) or any(s.configs == {"fixed"} for s in near)
+    config = "fixed" if fixed else "authors"
     what = [",".join(tasks), "--variants", ",".join(variants), "--algo", algo, "--config", config]
     how = ["--seeds", str(seeds), "--steps", str(steps), "--episodes", str(episodes)]
     return shlex.join(["mcclt", "compare", *what, *how, "--store", str(results.path or "results")])
@@ -31,17 +30,3 @@ def _most_seeds(variant: str) -> int | None:
     """Seeds that suffice for a variant that only a drawing shows."""
     parts = [*plan.TABLES.values(), *plan.FIGURES.values(), *plan.ABLATIONS.values()]
     return next((part.most_seeds for part in parts if variant in part.variants), None)
-
-
-def _is_fixed(series: Series) -> bool:
-    """Whether it has the one configuration for all tasks, and not the authors' for this one."""
-    return _made_with(series, "fixed") and not (has_paper_preset(series.task) and _made_with(series, "authors"))
-
-
-def _made_with(series: Series, config: str) -> bool:
-    try:
-        own = make_setup(series.task, series.algo, series.variant, config, steps=series.steps).settings
-    except MccltError:  # a variant of another version of this library
-        return False
-    # The number of final episodes belongs to the scale, not to the configuration.
-    return all(series.settings.get(name) == value for name, value in own.items() if name != "final_episodes")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mcclt.config import VARIANTS
-from mcclt.experiments.setups import PAPER_TASKS, bare_task
+from mcclt.errors import MccltError
+from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, bare_task, make_setup
 
 NAMES = {
     "plain": "baseline",
@@ -89,6 +90,19 @@ class Series:
         """Environment steps each agent trained for."""
         return int(self.settings["steps"])
 
+    @functools.cached_property
+    def configs(self) -> frozenset[str]:
+        """Which of `setups.CONFIGS` it was trained with: one, both where they are the same, none if that is unknown."""
+        return frozenset(config for config in CONFIGS if self._made_with(config))
+
+    def _made_with(self, config: str) -> bool:
+        try:
+            own = make_setup(self.task, self.algo, self.variant, config, steps=self.steps).settings
+        except MccltError:  # a task without published settings, or a variant of another version of this library
+            return False
+        # The number of final episodes belongs to the scale, not to the configuration.
+        return all(self.settings.get(name) == value for name, value in own.items() if name != "final_episodes")
+
     def curve(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps [T] that all seeds have, and the column's values [seeds, T]; NaN where one has none."""
         curves = [r.curve for r in self.results if column in r.curve]
@@ -123,14 +137,25 @@ class Results:
 
     def __post_init__(self) -> None:
         """Chooses the series that stands for each (task, algo, variant)."""
-        for one in self.series:
-            key = (one.task, one.algo, one.variant)
-            best = self._main.get(key)
-            if best is None or _weight(one) > _weight(best):
-                self._main[key] = one
+        for setting in dict.fromkeys((s.task, s.algo) for s in self.series):
+            members = [s for s in self.series if (s.task, s.algo) == setting]
+            config, steps = _most_trained(members)
+            for one in members:
+                key = (*setting, one.variant)
+                best = self._main.get(key)
+
+                def rank(s: Series, config: str = config, steps: int = steps) -> tuple[bool, int, int, str]:
+                    return config in s.configs and s.steps == steps, len(s.results), s.steps, s.digest
+
+                if best is None or rank(one) > rank(best):
+                    self._main[key] = one
 
     def main(self, task: str, algo: str, variant: str) -> Series | None:
-        """The series that stands for a variant: that with most seeds, then most steps. `notes` names the others."""
+        """The series that stands for a variant. `notes` names the others.
+
+        Variants are there to be compared, so all of a task and algorithm have the configuration and the number of steps
+        that most training went into; a variant that lacks it has that with most seeds, then most steps.
+        """
         return self._main.get((task, algo, variant))
 
     @property
@@ -155,8 +180,8 @@ class Results:
 
     @property
     def notes(self) -> list[str]:
-        """What must be said about this store: configurations, versions, engines and machines that are mixed."""
-        return [*_mixed_configurations(self), *_mixed_provenance(self)]
+        """What must be said about this store: failed episodes; configurations, versions, engines, devices mixed."""
+        return [*_failed_episodes(self), *_mixed_configurations(self), *_mixed_provenance(self)]
 
 
 def gather(
@@ -179,8 +204,13 @@ def gather(
     return Results(tuple(series), tuple(problems), tuple(timings), path)
 
 
-def _weight(series: Series) -> tuple[int, int, str]:
-    return len(series.results), series.steps, series.digest
+def _most_trained(series: Sequence[Series]) -> tuple[str, int]:
+    """The configuration and number of steps that most environment steps went into; of equals the longer training."""
+    spent: dict[tuple[str, int], int] = {}
+    for s in series:
+        for config in s.configs:
+            spent[config, s.steps] = spent.get((config, s.steps), 0) + s.steps * len(s.results)
+    return max(spent, key=lambda one: (spent[one], one[1], one[0]), default=("", 0))
 
 
 def _task_order(task: str) -> tuple[int, str]:
@@ -196,6 +226,20 @@ def _variant_order(variant: str) -> tuple[int, str]:
 
 def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def _failed_episodes(results: Results) -> list[str]:
+    notes = []
+    for s in results.series:
+        failed = {r.seed: int(np.isnan(r.returns).sum()) for r in s.results}
+        if count := sum(failed.values()):
+            total = sum(len(r.returns) for r in s.results)
+            seeds = ", ".join(str(seed) for seed, n in failed.items() if n)
+            notes.append(
+                f"{s.name} on {s.task}: {count} of {total} final episodes failed in their environment (seed {seeds}) "
+                "and are left out of the means."
+            )
+    return notes
 
 
 def _mixed_configurations(results: Results) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from mcclt import __version__, interrupts, nets, runs
 from mcclt.collect import EpisodeStats
 from mcclt.critics import Prediction
-from mcclt.errors import CheckpointError
+from mcclt.errors import CheckpointError, InaccessibleError
 from mcclt.experiments import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
@@ -119,18 +119,27 @@ class _Reporter:
 
 
 def _open(trainer: Trainer, folder: Path) -> runs.Run:
-    """Continues from the newest good checkpoint, or begins (again) where there is none."""
-    if folder.exists():
-        try:
-            arrays, meta, file, damaged = runs.load_latest(folder)
-            trainer.restore(arrays, meta, file)
-            directory = runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
-            for text in damaged:
-                directory.on_message(text)
-            return directory
-        except CheckpointError:
-            shutil.rmtree(folder)
-    return runs.Run.create(folder, trainer.config, tensorboard=False)
+    """Continues from the newest good checkpoint, or begins (again) where there is none.
+
+    Only what is damaged is given up. A disk that fails, or a good checkpoint that does not fit, is an error.
+    """
+    try:
+        arrays, meta, file, damaged = runs.load_latest(folder)
+    except InaccessibleError:
+        raise
+    except CheckpointError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return runs.Run.create(folder, trainer.config, tensorboard=False)
+    if (begun := meta["spec"]["engine"]) != trainer.spec.engine:
+        raise CheckpointError(
+            f"It was begun with the {begun} engine and is at update {meta['update']}: continue with  --task-engine "
+            f"{begun}  or remove {folder} to begin again."
+        )
+    trainer.restore(arrays, meta, file)
+    directory = runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
+    for text in damaged:
+        directory.on_message(text)
+    return directory
 
 
 def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
