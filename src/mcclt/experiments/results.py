@@ -140,15 +140,11 @@ class Results:
         for setting in dict.fromkeys((s.task, s.algo) for s in self.series):
             members = [s for s in self.series if (s.task, s.algo) == setting]
             config, steps = _most_trained(members)
-            for one in members:
-                key = (*setting, one.variant)
-                best = self._main.get(key)
-
-                def rank(s: Series, config: str = config, steps: int = steps) -> tuple[bool, int, int, str]:
-                    return config in s.configs and s.steps == steps, len(s.results), s.steps, s.digest
-
-                if best is None or rank(one) > rank(best):
-                    self._main[key] = one
+            best_last = sorted(
+                members,
+                key=lambda s: (config in s.configs and s.steps == steps, len(s.results), s.steps, s.digest),
+            )
+            self._main.update({(*setting, one.variant): one for one in best_last})
 
     def main(self, task: str, algo: str, variant: str) -> Series | None:
         """The series that stands for a variant. `notes` names the others.

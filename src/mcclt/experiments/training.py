@@ -63,9 +63,9 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             probes = probe(trainer)
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
-    own: dict[tuple[str, int], list[Row]] = {agent: [] for agent in trainer.agents}
+    own: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        own[row["group"], row["seed"]].append(row)
+        own.setdefault((row["group"], row["seed"]), []).append(row)
     updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
     parts = ("time/collect", "time/learn", "time/evaluate")
     seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
@@ -90,7 +90,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             digest=setup.digest,
             returns=final[0][a],
             lengths=final[1][a],
-            curve=thin(own[group, seed]),
+            curve=thin(own.get((group, seed), [])),
             probe=probes[a],
             cost=cost,
             provenance=provenance,
