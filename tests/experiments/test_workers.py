@@ -32,6 +32,15 @@ def test_in_process_passes_on_what_goes_wrong(tmp_path: Path, monkeypatch: pytes
     assert isinstance(future.exception(), MemoryError)
 
 
+def test_closing_after_an_answer_was_cut_short() -> None:
+    """Ctrl-C between a question to the manager and its answer, which the next one asked by this thread would get."""
+    workers = Processes(1, pin=False)
+    assert list(workers.news()) == []  # connects
+    connection = workers._queue._tls.connection  # type: ignore[attr-defined]
+    connection.send((workers._queue._id, "get_nowait", (), {}))  # type: ignore[attr-defined]
+    workers.close()
+
+
 def test_a_process_that_is_killed(tmp_path: Path, undisturbed: dict) -> None:
     """kill -9 of one of two: its unit goes on from its checkpoint, its neighbour's does not notice."""
     store = Store(tmp_path / "store", create=True)

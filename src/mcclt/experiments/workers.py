@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import signal
+import threading
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -124,7 +125,11 @@ class Processes:
 
     def close(self) -> None:
         """Has those at work save their state after this update, and waits for them."""
-        self._stop.set()
+        # Ctrl-C may have cut short a question to the manager, and the next one asked by this thread would get its answer.
+        # Another thread has a connection of its own.
+        thread = threading.Thread(target=self._stop.set)
+        thread.start()
+        thread.join()
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
         self._manager.shutdown()
