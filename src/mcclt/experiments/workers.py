@@ -7,9 +7,9 @@ import os
 import queue
 import re
 import signal
-import threading
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -125,8 +125,8 @@ class Processes:
 
     def close(self) -> None:
         """Has those at work save their state after this update, and waits for them."""
-        # Ctrl-C may have cut short a question to the manager, and the next one asked by this thread would get its answer.
-        # Another thread has a connection of its own.
+        # Ctrl-C may have cut short a question to the manager, and the next one that this thread asks would get its
+        # answer. Another thread has a connection of its own.
         thread = threading.Thread(target=self._stop.set)
         thread.start()
         thread.join()
