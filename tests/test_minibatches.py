@@ -148,8 +148,15 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
 # --- whole updates -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("critic", CRITICS)
-@pytest.mark.parametrize("algo", POLICY_UPDATES)
+@pytest.mark.parametrize(
+    ("critic", "algo"),
+    [
+        # Critics know nothing of policy updates: each of both in every run of the tests, the other pairs in slow ones.
+        pytest.param(critic, algo, marks=[pytest.mark.slow] if algo != "ppo" and critic != "plain" else [])
+        for critic in CRITICS
+        for algo in POLICY_UPDATES
+    ],
+)
 def test_every_critic_and_policy_update_learns(algo, critic):
     learner = learner_of(algo=algo, critic=critic, target_kl=OFF if algo == "ppo" else 0.01)
     with jax.disable_jit():  # op by op is quicker than compiling once per case

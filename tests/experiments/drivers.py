@@ -37,8 +37,8 @@ RUN: dict[str, Any] = {
     "eval_episodes": 2,
 }
 
-STEPS = 3200
-"""Fifty updates of 64, each with its checkpoint: long enough to be killed in."""
+STEPS = 1920
+"""Thirty updates of 64, each with its checkpoint: long enough to be killed in."""
 
 
 def tiny(variant: str = VARIANT, task: str = PENDULUM, **run: Any) -> Setup:

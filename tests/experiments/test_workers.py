@@ -113,6 +113,7 @@ def ray(job: str, path: Path, *numbers: int) -> dict:
 
 
 @needs_ray
+@pytest.mark.slow
 def test_a_node_that_dies(tmp_path: Path, undisturbed: dict) -> None:
     """Two nodes, one killed while it trains: everything is computed, and nothing twice."""
     got = ray("ray-nodes", tmp_path, 2, STEPS)
