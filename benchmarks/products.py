@@ -1,0 +1,64 @@
+"""How fast the matrix products of an MC-CLT fit can be: those alone, and the whole fit, against the floor.
+
+    python benchmarks/products.py
+
+The floor of `mcclt bench` takes the rate of a 2048² product. Those of a fit have other shapes: two networks (8 bars and
+a variance, 17 inputs, width 128) forward and backward over 4,000 states, 80 times. Turn by turn in one process.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt import critics
+from mcclt.bench import TIMED, best_of, gemm_peak
+from mcclt.config import AgentConfig
+from mcclt.critics import Sample
+from mcclt.envs import make_vec
+from mcclt.learner import Learner
+
+STATES, WIDTH, OUTPUTS, ITERATIONS, TURNS = 4_000, 128, (8, 1), 80, 6
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    env = make_vec("HalfCheetah-v5", [(0,)])
+    config = AgentConfig(critic_hidden=(WIDTH, WIDTH), critic_iterations=ITERATIONS, **TIMED["mcclt"])
+    learner, inputs = Learner(config, env.spec), env.spec.obs_size
+    env.close()
+    state, obs, numbers = learner.init(jnp.uint32(0)), draw(STATES, inputs), draw(STATES)
+    bars = learner.predict(state, obs).bars
+    sample = Sample(obs, numbers, numbers, numbers, numbers, bars, bars)
+    lesson = critics.divide(learner.critic, sample, jax.random.key(0))
+    fit = jax.jit(lambda s: learner.fit(s, lesson, ITERATIONS))
+
+    x = obs.T
+    layers = [(draw(WIDTH, inputs), draw(WIDTH, WIDTH), draw(outputs, WIDTH)) for outputs in OUTPUTS]
+
+    def step(_: int, networks: list[tuple[jax.Array, ...]]) -> list[tuple[jax.Array, ...]]:
+        """The products of one iteration, and as little else as keeps the compiler from leaving any out."""
+        new = []
+        for first, second, last in networks:
+            h1 = first @ x
+            h2 = second @ h1
+            g3 = last @ h2
+            g2 = last.T @ g3
+            g1 = second.T @ g2
+            new.append((first + 1e-9 * (g1 @ x.T), second + 1e-9 * (g2 @ h1.T), last + 1e-9 * (g3 @ h2.T)))
+        return new
+
+    products = jax.jit(lambda networks: jax.lax.fori_loop(0, ITERATIONS, step, networks))
+    per_state = sum(3 * (WIDTH * WIDTH + outputs * WIDTH) + 2 * inputs * WIDTH for outputs in OUTPUTS)
+    flops = 2 * ITERATIONS * STATES * per_state
+    for _ in range(TURNS):
+        floor = flops / gemm_peak()
+        whole, alone = best_of(lambda: fit(state), 2), best_of(lambda: products(layers), 2)
+        print(f"floor {floor:.3f} s   products {alone / floor:.2f} times   whole fit {whole / floor:.2f} times")
+
+
+if __name__ == "__main__":
+    main()
