@@ -40,9 +40,9 @@ plans = st.lists(
 
 
 @settings(deadline=None, max_examples=60)
-@given(plans, st.integers(1, 12), st.booleans())
-def test_splitting_is_exact(cells: list[Cell], population: int, mix: bool) -> None:
-    units = split(cells, population, mix)
+@given(plans, st.integers(1, 12), st.booleans(), st.integers(1, 6))
+def test_splitting_is_exact(cells: list[Cell], population: int, mix: bool, workers: int) -> None:
+    units = split(cells, population, mix, workers)
     assert keys_of(units) == keys(cells), "every cell once, and no other"
     for unit in units:
         assert 1 <= len(unit.cells) <= population
@@ -69,6 +69,23 @@ def test_splitting_by_hand() -> None:
     assert shapes(1, True) == [(1, (s,)) for s in (0, 1, 2, 3, 4)] * 2 + [(1, (0,)), (1, (1,))]
     assert shapes(360, True) == [(2, (0, 1, 2, 3, 4)), (1, (0, 1))]
     assert split([], 8, True) == []
+
+
+@pytest.mark.parametrize(
+    ("setups", "seeds", "population", "mix", "workers", "sizes"),
+    [
+        (3, 30, 360, True, 1, [90]),
+        (3, 30, 360, True, 3, [30, 30, 30]),
+        (3, 30, 360, True, 4, [24, 24, 24, 18]),  # ⌈30/4⌉ = 8 seeds, and 6 that are left, of 3 setups each
+        (3, 30, 15, True, 3, [15] * 6),  # what fits together still counts
+        (1, 8, 8, False, 2, [4, 4]),
+        (3, 8, 8, False, 2, [8, 8, 8]),  # there is enough for both
+        (1, 2, 8, False, 5, [1, 1]),
+    ],
+)
+def test_no_worker_is_idle(setups: int, seeds: int, population: int, mix: bool, workers: int, sizes: list[int]) -> None:
+    cells = [cell for setup in SETUPS[:setups] for cell in cells_of(setup, seeds)]
+    assert [len(u.cells) for u in split(cells, population, mix, workers)] == sizes
 
 
 def test_what_differs_does_not_train_together() -> None:

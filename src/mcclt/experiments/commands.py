@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import itertools
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -259,6 +260,12 @@ def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Co
         display = stack.enter_context(PlanDisplay(console, machinery.quiet))
         mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
         workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display, pin=not mix)))
+        if mix and machinery.engine == "local" and machinery.workers > 1 and not _has_mps():
+            console.print(
+                "The processes use the GPU in turns. Start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), and they "
+                "use it together: faster.",
+                soft_wrap=True,
+            )
         population = machinery.population or (_gpu_population(cells, machinery, console) if mix else CPU_POPULATION)
         try:
             return run_cells(store, cells, workers, display, population, mix)
@@ -298,6 +305,11 @@ def _has_gpu() -> bool:
     import jax
 
     return jax.default_backend() != "cpu"
+
+
+def _has_mps() -> bool:
+    """Whether NVIDIA's Multi-Process Service is there: its daemon listens at this place."""
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
 
 
 def _workers(store: Store, machinery: Machinery, display: Any, pin: bool) -> "Workers":

@@ -32,7 +32,8 @@ class Machinery:
     engine: Literal["local", "ray"] = "local"
     """local: this machine; ray: a Ray cluster (extra: ray), started here unless --address names one."""
     workers: int = 1
-    """local: processes that train side by side, each with its share of the cores."""
+    """local: processes that train side by side, each with its share of the cores; or all on one GPU, which three fill
+    better than one (start NVIDIA's MPS before)."""
     address: str | None = None
     """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
     cpus: float | None = None

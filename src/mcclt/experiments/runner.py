@@ -92,7 +92,8 @@ def run_cells(
     display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
     pending = cut_off(store, cells, todo)
     known = {key for unit in pending for key in unit.keys}
-    pending += split([(setup, seed) for setup, seed in todo if (*setup.key, seed) not in known], population, mix)
+    rest = [(setup, seed) for setup, seed in todo if (*setup.key, seed) not in known]
+    pending += split(rest, population, mix, workers.capacity)
     running: dict[Future[Outcome], _Running] = {}
 
     def submit(one: _Running) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,13 +81,14 @@ def leftovers(folder: Path) -> list[Path]:
     return [_note_of(folder), lock_of(folder)]
 
 
-def split(cells: Sequence[Cell], population: int, mix: bool) -> list[Unit]:
+def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -> list[Unit]:
     """Cells as units of at most `population` agents, in order.
 
     Args:
         cells: what is wanted.
         population: agents that train together at most.
         mix: whether a unit may hold several setups, where the same seeds are wanted of them.
+        workers: that train units side by side: where there would be fewer units, seeds are shared out among them.
     """
     setups = {setup.key: setup for setup, _ in cells}
     seeds: dict[tuple[str, str, str], list[int]] = {}
@@ -97,10 +99,11 @@ def split(cells: Sequence[Cell], population: int, mix: bool) -> list[Unit]:
         setup = setups[key]
         common = (setup.task, *(str(setup.settings[name]) for name in IN_COMMON))
         together.setdefault((tuple(wanted), common, () if mix else key), []).append(setup)
+    blocks = [(some, key[0]) for key, members in together.items() for some in _chunks(members, population)]
     units = []
-    for (wanted_by_all, *_), members in together.items():
-        for some in _chunks(members, population):
-            units += [Unit(some, part) for part in _chunks(wanted_by_all, max(1, population // len(some)))]
+    for some, wanted_by_all in blocks:
+        share = math.ceil(len(wanted_by_all) * len(blocks) / workers)
+        units += [Unit(some, part) for part in _chunks(wanted_by_all, max(1, min(population // len(some), share)))]
     return units
 
 
