@@ -10,6 +10,7 @@ from rich.console import Console
 from mcclt import bench
 from mcclt.cli import Bench
 from mcclt.config import AgentConfig, RunConfig
+from mcclt.console import WIDE
 from probes import PENDULUM, TINY
 
 
@@ -37,5 +38,5 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["steps_per_second"] == pytest.approx(48 / seconds["together"])
     assert found["collect_over_physics"] == pytest.approx(seconds["physics"] / seconds["collect"])
     out = io.StringIO()
-    bench.show_device(Console(file=out, width=bench.WIDE), found)
+    bench.show_device(Console(file=out, width=WIDE), found)
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()

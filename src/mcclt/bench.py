@@ -24,6 +24,7 @@ from rich.table import Table
 
 from mcclt import checkpoint, critics, nets
 from mcclt.config import AgentConfig, RunConfig
+from mcclt.console import plain_console
 from mcclt.critics import Sample
 from mcclt.envs import ENGINES, make_vec
 from mcclt.errors import ConfigError, UnknownNameError
@@ -42,8 +43,6 @@ TIMED: dict[str, dict[str, Any]] = {
 }
 REPLAYED = 3
 """Updates whose physics is replayed alone: what was sent to the worlds is kept for that."""
-WIDE = 130
-"""Columns of text where there is no terminal: the table is not cut."""
 GEMM = 2048
 """Side of the square matrices whose product gives the peak."""
 
@@ -53,7 +52,7 @@ def bench(command: "Bench") -> None:
     for name in ("updates", "width"):
         if getattr(command, name) < 1:
             raise ConfigError(f"{name} = {getattr(command, name)} is not allowed: it must be at least 1.")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = plain_console()
     if command.engine == "warp":
         measured = time_on_device(command, console)
         show_device(console, measured)

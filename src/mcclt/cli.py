@@ -25,6 +25,7 @@ from mcclt.config import (
     read_file,
     to_dict,
 )
+from mcclt.console import plain_console
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.experiments.options import Compare, Report, Reproduce
 from mcclt.flags import Comma, Seeds, Steps, Widths
@@ -271,13 +272,6 @@ __doc_short__ = "Distributional, uncertainty-aware PPO and TRPO for continuous c
 def parse_train(args: list[str], default: Train) -> Train:
     """Flags on top of other defaults."""
     return tyro.cli(Train, prog="mcclt train", default=default, args=args)
-
-
-def plain_console() -> "Console":
-    """A console that prints what it is given: no markup, emoji or colours found in the text."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 # --- mcclt train -------------------------------------------------------------------------------------------

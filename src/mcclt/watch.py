@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mcclt import files
+from mcclt.console import plain_console
 from mcclt.errors import ConfigError, EnvironmentFault
 
 if TYPE_CHECKING:
@@ -537,11 +538,9 @@ def _numbers(values: np.ndarray) -> list[float | int | None]:
 
 def watch(command: "Watch") -> Path:
     """`mcclt watch`."""
-    from rich.console import Console
-
     from mcclt.agent import load, read_model, with_suffix
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = plain_console()
     beside = command.model / "watch" if command.model.is_dir() else with_suffix(command.model)
     out = command.out or beside.with_suffix(".html")
     _check_writable(out)

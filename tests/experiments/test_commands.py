@@ -121,6 +121,18 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
     assert "0 cells computed, 6 were there" in again and "+30.0" in again and len(made_up) == 2
 
 
+def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide in a file; on a narrow screen long names go on in the next line."""
+    long = "mcclt@variance_head=log_variance"
+    args = ("compare", "Hopper", "--variants", f"plain,{long}", "--seeds", "2", "--steps", "4k")
+    out, _ = mcclt(*args)
+    assert f"│ ppo-{long} │" in out
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow, _ = mcclt(*args)
+    rows = [line.split("│")[1].strip() for line in narrow.splitlines() if line.startswith("│")]
+    assert "".join(rows) == f"ppo-plainppo-{long}"
+
+
 def test_compare_with_one_seed_says_what_is_missing(mcclt: Cli, made_up: list[Unit]) -> None:
     out, _ = mcclt("compare", "Hopper", "--variants", "plain,mcclt", "--seeds", "1", "--steps", "4k", "--quiet")
     assert "A test needs at least two seeds of each" in out and "nan" not in out.lower()

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from synthetic import make_result, make_store
 
 from mcclt.errors import MissingExtraError
@@ -136,11 +137,24 @@ def test_paper_means():
     assert figures.paper_mean(short) is None  # the paper's is after 1M
 
 
-def test_calibration_numbers():
-    def probe(share: float, crps: float, pit: list[float]) -> dict:
-        return {"calibration": {"coverage": {"0.95": 1.0, "0.5": share}, "crps": crps, "crps_point": 10.0, "pit": pit}}
+def calibrated(share: float, crps: float, pit: list[float]) -> dict:
+    return {"calibration": {"coverage": {"0.95": 1.0, "0.5": share}, "crps": crps, "crps_point": 10.0, "pit": pit}}
 
-    series = make_series("qr", [probe(0.4, 7, [0.25, 0.75]), {"calibration": {}}, probe(0.6, 9, [0.75, 0.25])])
+
+@pytest.mark.parametrize(("crps", "scale"), [(9, "linear"), (400, "log")])
+def test_one_critic_far_off_does_not_hide_the_others(crps: float, scale: str):
+    far = make_series("qr", [calibrated(0.5, crps, [0.5, 0.5])] * 2)
+    near = make_series("mcclt", [calibrated(0.5, 7, [0.5, 0.5])] * 2)
+    ax = Figure().subplots()
+    figures._crps_panel(ax, {"qr": [far], "mcclt": [near]}, [(far.task, far.algo)])
+    assert ax.get_xscale() == scale
+
+
+def test_calibration_numbers():
+    rows = [calibrated(0.4, 7, [0.25, 0.75]), {"calibration": {}}, calibrated(0.6, 9, [0.75, 0.25])]
+    series = make_series("qr", rows)
+        "qr", [calibrated(0.4, 7, [0.25, 0.75]), {"calibration": {}}, calibrated(0.6, 9, [0.75, 0.25])]
+    )
     assert list(figures.coverage(series).items()) == [(0.5, 0.5), (0.95, 1.0)]
     np.testing.assert_allclose(figures.crps_ratios(series), [0.7, 0.9])
     np.testing.assert_allclose(figures.pit(series), [1, 1])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mcclt.console import plain_console
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 from mcclt.experiments import plan
 from mcclt.experiments.options import Compare, Machinery, Report, Reproduce
@@ -42,7 +43,7 @@ def compare(command: Compare) -> None:
         raise ConfigError(f"episodes = {command.episodes} is not allowed: it must be at least 1.")
     _check_machinery(command.machinery)
     _check_tasks(*dict.fromkeys(setup.task for setup in setups))
-    console = _console()
+    console = plain_console()
     store = Store(command.machinery.store, create=True)
     tally = _run(store, cells, command.machinery, console)
     _show_comparison(store, cells, console)
@@ -66,7 +67,8 @@ def _show_comparison(store: Store, cells: Sequence[Cell], console: "Console") ->
     for task in dict.fromkeys(s.task for s in found):
         table = Table(title=f"{task}, {cells[0][0].config.steps:,} steps", title_justify="left")
         for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
-            table.add_column(column, justify="left" if column == "variant" else "right")
+            first = column == "variant"  # names differ at their ends: they are folded, never cut
+            table.add_column(column, justify="left" if first else "right", overflow="fold" if first else "ellipsis")
         for s in (s for s in found if s.task == task):
             summary = stats.summarise(s.scores)
             row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
@@ -85,7 +87,7 @@ def _show_comparison(store: Store, cells: Sequence[Cell], console: "Console") ->
 
 def reproduce(command: Reproduce) -> None:
     """`mcclt reproduce`."""
-    console = _console()
+    console = plain_console()
     parts = plan.parts_of(command.table, command.figure, command.ablation)
     tasks, algos = plan.check_names(command.tasks, command.algo)
     known = {variant for part in parts for variant in part.variants}
@@ -202,7 +204,7 @@ def report(command: Report) -> None:
 
     results = Store(command.store).load()
     path = pages.write(results, command.out or command.store / "report")
-    console = _console()
+    console = plain_console()
     for sentence in (*results.problems, *results.notes):
         console.print(sentence, soft_wrap=True)
     console.print(f"Report: {path}", soft_wrap=True)
@@ -239,12 +241,6 @@ def _check_machinery(machinery: Machinery) -> None:
         raise ConfigError("--address is for a Ray cluster: add --engine ray.")
     if machinery.engine == "ray" and importlib.util.find_spec("ray") is None:
         raise MissingExtraError("The ray engine", "ray")
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Console") -> "Tally":

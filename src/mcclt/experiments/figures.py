@@ -787,6 +787,10 @@ def _crps_panel(ax: "Axes", found: dict[str, list[Series]], cells: Sequence[tupl
     ax.grid(visible=False, axis="y")
     for y in range(1, len(cells)):
         ax.axhline(y - 0.5, color=FAINT, linewidth=0.4)
+    low, high = ax.dataLim.intervalx
+    if high > 10 * low > 0:  # one critic far off would press all others into a line
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     _heading(ax, "CRPS, relative to a point prediction")
     ax.set_xlabel("lower is better")
 

@@ -42,14 +42,14 @@ class StoreError(MccltError):
 class Store:
     """A directory of results."""
 
-    def __init__(self, path: Path, create: bool = False) -> None:
+    def __init__(self, path: str | Path, create: bool = False) -> None:
         """Opens a store, or makes one.
 
         Args:
             path: its directory.
             create: make it if it is not there.
         """
-        self.path = path
+        self.path = path = Path(path)
         marker = path / "store.json"
         try:
             if create and not marker.exists():
