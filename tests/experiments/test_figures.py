@@ -153,8 +153,6 @@ def test_one_critic_far_off_does_not_hide_the_others(crps: float, scale: str):
 def test_calibration_numbers():
     rows = [calibrated(0.4, 7, [0.25, 0.75]), {"calibration": {}}, calibrated(0.6, 9, [0.75, 0.25])]
     series = make_series("qr", rows)
-        "qr", [calibrated(0.4, 7, [0.25, 0.75]), {"calibration": {}}, calibrated(0.6, 9, [0.75, 0.25])]
-    )
     assert list(figures.coverage(series).items()) == [(0.5, 0.5), (0.95, 1.0)]
     np.testing.assert_allclose(figures.crps_ratios(series), [0.7, 0.9])
     np.testing.assert_allclose(figures.pit(series), [1, 1])
