@@ -1,8 +1,10 @@
-"""What `mcclt bench --engine warp` measures, on Warp's CPU device and in small; tests/test_cli.py has the rest."""
+"""What `mcclt bench` measures, in small; `--engine warp` on Warp's CPU device."""
 
 import functools
 import io
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,7 @@ from mcclt import bench
 from mcclt.cli import Bench
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import WIDE
+from mcclt.envs.api import available_cores
 from probes import PENDULUM, TINY
 
 
@@ -40,3 +43,25 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     bench.show_device(Console(file=out, width=WIDE), found)
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
+
+
+def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    small = {"steps_per_update": 32, "n_envs": 2}
+    monkeypatch.setattr(bench, "RunConfig", functools.partial(RunConfig, **small))
+    monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, policy_iterations=2, critic_iterations=2))
+    monkeypatch.setattr(bench, "GEMM", 64)
+    monkeypatch.setattr(bench, "TIMED", {name: bench.TIMED[name] for name in ("plain", "mcclt")})
+    bench.bench(Bench("InvertedDoublePendulum-v5", updates=1, width=8, population=3, out=tmp_path / "bench.json"))
+    found = json.loads((tmp_path / "bench.json").read_text())
+    names = [row["variant"] for row in found["variants"]]
+    assert names == list(bench.TIMED) and found["population"]["seeds"] == 3
+    processes = found["processes"]
+    assert processes["count"] == min(3, available_cores())
+    for row in found["variants"]:
+        name, floor = row["variant"], row["floor_seconds"]
+        assert row["whole_over_floor"] == pytest.approx(row["seconds"]["whole"] / floor)
+        assert processes["seconds_all"][name] > 0
+        assert processes["whole_over_floor"][name] == pytest.approx(processes["seconds_all"][name] / (3 * floor))
+    out = capsys.readouterr().out
+    assert f"in {processes['count']} processes of one core each" in out
+    assert json.loads(out.splitlines()[-1]) == found

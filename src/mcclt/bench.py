@@ -5,14 +5,17 @@ The floor of an update is the raw stepping of the simulator plus the floating-po
 be avoided, at the rate of a large matrix product.
 """
 
+import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +30,12 @@ from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import plain_console
 from mcclt.critics import Sample
 from mcclt.envs import ENGINES, make_vec
+from mcclt.envs.api import available_cores
 from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.experiments.workers import prepare_child
 from mcclt.learner import Learner
 from mcclt.policy_updates import PolicySample
+from mcclt.population import on_cpu
 from mcclt.train import Trainer
 
 if TYPE_CHECKING:
@@ -78,9 +84,13 @@ def bench(command: "Bench") -> None:
         "variants": rows,
     }
     if command.population:
+        floors = {row["variant"]: command.population * row["floor_seconds"] for row in rows}
         found = time_population(base, agents["mcclt"], command.population, command.updates)
-        floor = command.population * next(row["floor_seconds"] for row in rows if row["variant"] == "mcclt")
-        result["population"] = found | {"whole_over_floor": found["seconds_all"] / floor}
+        result["population"] = found | {"whole_over_floor": found["seconds_all"] / floors["mcclt"]}
+        if on_cpu():
+            count, seconds = time_processes(base, agents, command.population, command.updates)
+            ratios = {name: seconds[name] / floors[name] for name in agents}
+            result["processes"] = {"count": count, "seconds_all": seconds, "whole_over_floor": ratios}
     result["memory_mib"] = memory_mib()
     show(console, result)
     _deliver(command, result)
@@ -271,6 +281,40 @@ def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: in
     }
 
 
+def time_processes(
+    base: RunConfig, agents: dict[str, AgentConfig], seeds: int, updates: int
+) -> tuple[int, dict[str, float]]:
+    """Populations shared out among processes, one per core, as `mcclt compare --workers` does.
+
+    XLA divides every product among the cores, and they wait for each other at its end; a process with one core
+    never waits.
+
+    Returns:
+        The number of processes, and by variant the seconds of an update of all seeds.
+    """
+    count = min(seeds, available_cores())
+    shares = [tuple(range(place, seeds, count)) for place in range(count)]
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        futures = []
+        for place, share in enumerate(shares):
+            pool = stack.enter_context(ProcessPoolExecutor(1, context, prepare_child, (place, count)))
+            futures.append(pool.submit(_time_share, dataclasses.replace(base, seeds=share), agents, updates))
+        times = [future.result() for future in futures]
+    return count, {name: max(own[name] for own in times) for name in agents}
+
+
+def _time_share(base: RunConfig, agents: dict[str, AgentConfig], updates: int) -> dict[str, float]:
+    """Median seconds of an update, by variant, in a process of its own."""
+    found = {}
+    for name, agent in agents.items():
+        trainer = Trainer(dataclasses.replace(base, groups={"bench": agent}))
+        trainer.advance()
+        found[name] = statistics.median(time_update(trainer)[0] for _ in range(max(2, updates // 2)))
+        trainer.close()
+    return found
+
+
 def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     """A whole population on the `warp` engine: physics alone, collecting, learning, evaluating, and all together.
 
@@ -407,4 +451,11 @@ def show(console: Console, result: dict[str, Any]) -> None:
             f"{p['seeds']} seeds of mcclt together: {p['cost_over_one']:.2f} times one seed, "
             f"{p['whole_over_floor']:.2f} times their floor;"
             f" memory {p['memory_mib'][0]:,.0f} → {p['memory_mib'][-1]:,.0f} MiB over its updates"
+        )
+    if "processes" in result:
+        q = result["processes"]
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in q["whole_over_floor"].items())
+        console.print(
+            f"in {q['count']} processes of one core each (--workers {q['count']}): "
+            f"{q['seconds_all']['mcclt'] / p['seconds_all']:.2f} times as long; times their floor: {ratios}"
         )

@@ -100,7 +100,7 @@ class Processes:
 
     def _pool(self, place: int) -> ProcessPoolExecutor:
         count = self.capacity if self._pin else 1
-        return ProcessPoolExecutor(1, self._context, _prepare_child, (place % count, count))
+        return ProcessPoolExecutor(1, self._context, prepare_child, (place % count, count))
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Begins it in a free process, a new one if that has died."""
@@ -135,7 +135,7 @@ class Processes:
         self._manager.shutdown()
 
 
-def _prepare_child(place: int, count: int) -> None:
+def prepare_child(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
     interrupts.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # while it trains, `interrupts` hears it; else the parent does
