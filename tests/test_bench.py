@@ -14,6 +14,7 @@ from mcclt.cli import Bench
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import WIDE
 from mcclt.envs.api import available_cores
+from mcclt.population import on_cpu
 from probes import PENDULUM, TINY
 
 
@@ -45,6 +46,7 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
 
 
+@pytest.mark.skipif(not on_cpu(), reason="processes are for cores")
 def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     small = {"steps_per_update": 32, "n_envs": 2}
     monkeypatch.setattr(bench, "RunConfig", functools.partial(RunConfig, **small))
@@ -63,5 +65,5 @@ def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         assert processes["seconds_all"][name] > 0
         assert processes["whole_over_floor"][name] == pytest.approx(processes["seconds_all"][name] / (3 * floor))
     out = capsys.readouterr().out
-    assert f"in {processes['count']} processes of one core each" in out
+    assert f"in {processes['count']} processes that share the cores" in out
     assert json.loads(out.splitlines()[-1]) == found

@@ -5,17 +5,20 @@ The floor of an update is the raw stepping of the simulator plus the floating-po
 be avoided, at the rate of a large matrix product.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mcclt import checkpoint, critics, nets
+from mcclt import checkpoint, critics, nets, plugins
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import plain_console
 from mcclt.critics import Sample
@@ -293,24 +296,43 @@ def time_processes(
         The number of processes, and by variant the seconds of an update of all seeds.
     """
     count = min(seeds, available_cores())
-    shares = [tuple(range(place, seeds, count)) for place in range(count)]
     context = multiprocessing.get_context("spawn")
+    together = context.Barrier(count)
     with contextlib.ExitStack() as stack:
         futures = []
-        for place, share in enumerate(shares):
-            pool = stack.enter_context(ProcessPoolExecutor(1, context, prepare_child, (place, count)))
-            futures.append(pool.submit(_time_share, dataclasses.replace(base, seeds=share), agents, updates))
+        for place in range(count):
+            pool = stack.enter_context(ProcessPoolExecutor(1, context, _prepare, (place, count, together)))
+            share = dataclasses.replace(base, seeds=tuple(range(place, seeds, count)))
+            futures.append(pool.submit(_time_share, share, agents, max(2, updates // 2)))
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+        finally:
+            together.abort()  # nobody waits for one that failed
         times = [future.result() for future in futures]
     return count, {name: max(own[name] for own in times) for name in agents}
 
 
+_together: Barrier
+"""In a process of `time_processes`: where all wait for each other."""
+
+
+def _prepare(place: int, count: int, together: Barrier) -> None:
+    global _together
+    _together = together
+    prepare_child(place, count)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    plugins.import_named()
+
+
 def _time_share(base: RunConfig, agents: dict[str, AgentConfig], updates: int) -> dict[str, float]:
-    """Median seconds of an update, by variant, in a process of its own."""
+    """Median seconds of an update, by variant, all processes at the same one."""
     found = {}
     for name, agent in agents.items():
         trainer = Trainer(dataclasses.replace(base, groups={"bench": agent}))
-        trainer.advance()
-        found[name] = statistics.median(time_update(trainer)[0] for _ in range(max(2, updates // 2)))
+        trainer.advance()  # compiles
+        _together.wait()
+        found[name] = statistics.median(time_update(trainer)[0] for _ in range(updates))
         trainer.close()
     return found
 
@@ -456,6 +478,6 @@ def show(console: Console, result: dict[str, Any]) -> None:
         q = result["processes"]
         ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in q["whole_over_floor"].items())
         console.print(
-            f"in {q['count']} processes of one core each (--workers {q['count']}): "
+            f"in {q['count']} processes that share the cores (--workers {q['count']}): "
             f"{q['seconds_all']['mcclt'] / p['seconds_all']:.2f} times as long; times their floor: {ratios}"
         )

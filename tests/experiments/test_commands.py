@@ -15,6 +15,7 @@ from synthetic import make_result, make_store
 from mcclt import cli
 from mcclt.errors import MccltError
 from mcclt.experiments import commands, report, training
+from mcclt.experiments.options import Machinery
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
@@ -123,6 +124,7 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
 
 def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch) -> None:
     """Wide in a file; on a narrow screen long names go on in the next line."""
+    monkeypatch.delenv("COLUMNS")
     long = "mcclt@variance_head=log_variance"
     args = ("compare", "Hopper", "--variants", f"plain,{long}", "--seeds", "2", "--steps", "4k")
     out, _ = mcclt(*args)
@@ -131,6 +133,32 @@ def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch
     narrow, _ = mcclt(*args)
     rows = [line.split("│")[1].strip() for line in narrow.splitlines() if line.startswith("│")]
     assert "".join(rows) == f"ppo-plainppo-{long}"
+
+
+@pytest.mark.parametrize(
+    ("machinery", "gpu", "mps", "says"),
+    [
+        (Machinery(), False, False, "--workers 4"),
+        (Machinery(workers=2), False, False, ""),
+        (Machinery(quiet=True), False, False, ""),
+        (Machinery(engine="ray"), False, False, ""),
+        (Machinery(), True, False, ""),
+        (Machinery(workers=2), True, False, "nvidia-cuda-mps-control -d"),
+        (Machinery(workers=2), True, True, ""),
+    ],
+)
+def test_advice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machinery: Machinery, gpu: bool, mps: bool, says: str
+) -> None:
+    """On four cores, eight agents of 200,000 steps each; none for shorter plans."""
+    monkeypatch.setattr("mcclt.envs.api.available_cores", lambda: 4)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    if mps:
+        (tmp_path / "control").touch()
+    setup = make_setup("Hopper", "ppo", "plain", "fixed", steps=200_000)
+    found = commands._advice(machinery, gpu, [(setup, seed) for seed in range(8)])
+    assert says in found and bool(says) == bool(found)
+    assert commands._advice(machinery, gpu, [(setup, seed) for seed in range(4)]) == ""
 
 
 def test_compare_with_one_seed_says_what_is_missing(mcclt: Cli, made_up: list[Unit]) -> None:

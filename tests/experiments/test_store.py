@@ -46,6 +46,10 @@ def test_a_store_is_made_once(tmp_path: Path) -> None:
     assert first.load().series == () and first.load().problems == ()
 
 
+def test_a_store_by_its_name(tmp_path: Path) -> None:
+    assert Store(str(tmp_path / "store"), create=True).id == Store(tmp_path / "store").id
+
+
 def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     Store(tmp_path, create=True)
     Store(tmp_path)

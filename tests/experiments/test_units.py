@@ -80,12 +80,18 @@ def test_splitting_by_hand() -> None:
         (3, 30, 15, True, 3, [15] * 6),  # what fits together still counts
         (1, 8, 8, False, 2, [4, 4]),
         (3, 8, 8, False, 2, [8, 8, 8]),  # there is enough for both
+        (3, 8, 8, False, 4, [6, 6, 6, 2, 2, 2]),  # 24 / 4 = 6 at most; three of them take 6, the fourth 2 + 2 + 2
         (1, 2, 8, False, 5, [1, 1]),
     ],
 )
 def test_no_worker_is_idle(setups: int, seeds: int, population: int, mix: bool, workers: int, sizes: list[int]) -> None:
     cells = [cell for setup in SETUPS[:setups] for cell in cells_of(setup, seeds)]
     assert [len(u.cells) for u in split(cells, population, mix, workers)] == sizes
+
+
+def test_shares_are_of_all_agents() -> None:
+    cells = [*cells_of(SETUPS[0], 30), *cells_of(SETUPS[1], 1)]
+    assert [len(u.cells) for u in split(cells, 360, True, 2)] == [16, 14, 1]  # ⌈31 / 2⌉ = 16
 
 
 def test_what_differs_does_not_train_together() -> None:

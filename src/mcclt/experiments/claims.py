@@ -428,7 +428,7 @@ def _trend(results: Results, variant: str, sign: int, claim: str, paper: str) ->
     ]
     ours = (
         f"Significantly {word} in {with_it} of {_count(len(tested), 'setting')}, the other way in {against}; "
-        f"the change over an episode is {_means([s for _, s, _ in tested], '+z.0%')}."
+        f"the trend over an episode, against the mean, is {_means([s for _, s, _ in tested], '+z.0%')}."
     )
     if 2 * with_it > len(tested) and not against:
         return Verdict(claim, paper, ours, "confirmed", tuple(details), needs)

@@ -248,26 +248,45 @@ def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Co
     from mcclt.compilation import use_cache
     from mcclt.experiments.display import PlanDisplay
     from mcclt.experiments.runner import Tally, run_cells
+    from mcclt.experiments.units import cut_off
 
-    if not store.missing(cells):
+    todo = store.missing(cells)
+    if not todo:
         return Tally(there=len(cells))
     use_cache()
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(PlanDisplay(console, machinery.quiet))
         mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
         workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display, pin=not mix)))
-        if mix and machinery.engine == "local" and machinery.workers > 1 and not _has_mps():
-            console.print(
-                "The processes use the GPU in turns. Start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), and they "
-                "use it together: faster.",
-                soft_wrap=True,
-            )
+        if (advice := _advice(machinery, mix, todo)) and not cut_off(store, cells, todo):  # which are not shared out
+            console.print(advice, soft_wrap=True)
         population = machinery.population or (_gpu_population(cells, machinery, console) if mix else CPU_POPULATION)
         try:
             return run_cells(store, cells, workers, display, population, mix)
         except KeyboardInterrupt:
             console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
             raise SystemExit(130) from None
+
+
+LONG = 1_000_000
+"""Steps in all, from which on it is worth saying how they would be done sooner."""
+
+
+def _advice(machinery: Machinery, mix: bool, todo: Sequence[Cell]) -> str:
+    """How the same would be done sooner on this machine, if there is a way."""
+    from mcclt.envs.api import available_cores
+
+    if machinery.quiet or machinery.engine != "local" or sum(setup.config.steps for setup, _ in todo) < LONG:
+        return ""
+    if mix and machinery.workers > 1 and not _has_mps():
+        return (
+            "The processes use the GPU in turns. Start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), and they use "
+            "it together: faster."
+        )
+    count = min(available_cores(), len(todo))
+    if not mix and machinery.workers == 1 and count > 1:
+        return f"With --workers {count}, processes of about 1 GB that share the cores, this would be faster."
+    return ""
 
 
 def _gpu_population(cells: Sequence[Cell], machinery: Machinery, console: "Console") -> int:

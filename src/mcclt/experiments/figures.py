@@ -776,10 +776,12 @@ def _coverage_panel(ax: "Axes", found: dict[str, list[Series]]) -> None:
 
 def _crps_panel(ax: "Axes", found: dict[str, list[Series]], cells: Sequence[tuple[str, str]]) -> None:
     ax.axvline(1, **REFERENCE)
+    means = []
     for i, (variant, series) in enumerate(found.items()):
         for s in series:
             y = cells.index((s.task, s.algo)) + _dodge(i, len(found), 0.7)
             mean, low, high = mean_band(crps_ratios(s))
+            means.append(mean)
             ax.plot([low, high], [y, y], color=colour(variant), linewidth=1.2)
             ax.plot(mean, y, "o", color=colour(variant), markersize=4)
     ax.set_yticks(range(len(cells)), [f"{task} · {algo.upper()}" for task, algo in cells])
@@ -787,8 +789,7 @@ def _crps_panel(ax: "Axes", found: dict[str, list[Series]], cells: Sequence[tupl
     ax.grid(visible=False, axis="y")
     for y in range(1, len(cells)):
         ax.axhline(y - 0.5, color=FAINT, linewidth=0.4)
-    low, high = ax.dataLim.intervalx
-    if high > 10 * low > 0:  # one critic far off would press all others into a line
+    if max(means) > 10 * min(means):  # one critic far off would press all others into a line
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     _heading(ax, "CRPS, relative to a point prediction")

@@ -88,7 +88,8 @@ def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -
         cells: what is wanted.
         population: agents that train together at most.
         mix: whether a unit may hold several setups, where the same seeds are wanted of them.
-        workers: that train units side by side: where there would be fewer units, seeds are shared out among them.
+        workers: that train units side by side: no unit has more than its share of all agents, and the largest come
+            first.
     """
     setups = {setup.key: setup for setup, _ in cells}
     seeds: dict[tuple[str, str, str], list[int]] = {}
@@ -102,9 +103,9 @@ def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -
     blocks = [(some, key[0]) for key, members in together.items() for some in _chunks(members, population)]
     units = []
     for some, wanted_by_all in blocks:
-        share = math.ceil(len(wanted_by_all) * len(blocks) / workers)
+        share = math.ceil(len(cells) / workers / len(some))
         units += [Unit(some, part) for part in _chunks(wanted_by_all, max(1, min(population // len(some), share)))]
-    return units
+    return units if workers == 1 else sorted(units, key=lambda unit: -len(unit.cells))  # so that they end together
 
 
 def _chunks(items: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
