@@ -32,8 +32,8 @@ class Machinery:
     engine: Literal["local", "ray"] = "local"
     """local: this machine; ray: a Ray cluster (extra: ray), started here unless --address names one."""
     workers: int = 1
-    """local: processes that train side by side, each with its share of the cores: fastest as many as there are
-    cores. On one GPU they pay for plans of several tasks, under NVIDIA's MPS."""
+    """local: processes that train side by side, each with its share of the cores; one per core is faster than
+    one for all. On one GPU they pay for plans of several tasks, under NVIDIA's MPS."""
     address: str | None = None
     """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
     cpus: float | None = None
