@@ -1,4 +1,4 @@
-"""Every pair of the paper's variants in a store: differences of means, and ranks, with Holm's correction over all pairs.
+"""Every pair of the paper's variants in a store: differences of means, and ranks, with Holm's correction over all.
 
     python benchmarks/pairs.py results
 
