@@ -27,6 +27,8 @@ def main() -> None:
     for (task, algo), scores in found.items():
         for a, b in combinations(scores, 2):
             by_means = stats.compare(scores[a], scores[b], a, b)
+            if by_means.p is None:  # one seed
+                continue
             by_ranks = mannwhitneyu(scores[a], scores[b])
             above = by_ranks.statistic / (len(scores[a]) * len(scores[b]))
             rows.append((f"{algo.upper()} on {task}: {a} − {b}", by_means, above, float(by_ranks.pvalue)))
@@ -34,7 +36,7 @@ def main() -> None:
     print(f"{len(rows)} pairs\n")
     print("| pair | difference, 95 % interval | p | by Holm's | seeds above | p | by Holm's |")
     print("|---|---|---|---|---|---|---|")
-    for (name, d, above, p), m, r in sorted(zip(rows, means, ranks, strict=True), key=lambda row: row[0][1].p or 0):
+    for (name, d, above, p), m, r in sorted(zip(rows, means, ranks, strict=True), key=lambda row: row[0][1].p):
         difference = f"{d.difference:+,.0f} [{d.low:+,.0f}, {d.high:+,.0f}]"
         print(f"| {name} | {difference} | {d.p:.2g} | {m:.2g} | {above:.2f} | {p:.2g} | {r:.2g} |")
 

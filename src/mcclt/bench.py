@@ -318,6 +318,7 @@ _together: Barrier
 
 
 def _prepare(place: int, count: int, together: Barrier) -> None:
+    """A process as `--workers` has it, but ended by Ctrl-C: it has nothing to save."""
     global _together
     _together = together
     prepare_child(place, count)

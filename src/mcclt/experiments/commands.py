@@ -258,7 +258,7 @@ def _run(store: Store, cells: Sequence[Cell], machinery: Machinery, console: "Co
         display = stack.enter_context(PlanDisplay(console, machinery.quiet))
         mix = _has_gpu() if machinery.engine == "local" else machinery.gpus > 0
         workers = stack.enter_context(contextlib.closing(_workers(store, machinery, display, pin=not mix)))
-        if (advice := _advice(machinery, mix, todo)) and not cut_off(store, cells, todo):  # which are not shared out
+        if (advice := _advice(machinery, mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
             console.print(advice, soft_wrap=True)
         population = machinery.population or (_gpu_population(cells, machinery, console) if mix else CPU_POPULATION)
         try:
