@@ -154,7 +154,7 @@ def _programs(task: Task, limit: int, qpos0: tuple[float, ...], shapes: tuple[tu
 class WarpVectorEnv:
     """The environments of one task, one per key; see `mcclt.envs.api.VectorEnv` for the contract.
 
-    Besides, `reset_device`, `step_device` and `restart_device` do the same on JAX arrays that stay on the device.
+    Besides, `reset_device`, `send`, `receive` and `restart_device` do the same on JAX arrays that stay on the device.
     """
 
     def __init__(self, task: str | Task, keys: Sequence[Key], max_episode_steps: int | None = None) -> None:
@@ -218,16 +218,18 @@ class WarpVectorEnv:
         self._counters, now, obs = self._programs.restart(self._streams, which, self._counters, self._now)
         return self._settle(now, obs, which)
 
-    def step_device(self, action: Any, meanwhile: Callable[[], None] = lambda: None) -> Step:
-        """Steps all environments under the actions [n, action_size]; everything stays on the device.
+    def send(self, action: Any) -> None:
+        """Begins a step of all environments under the actions [n, action_size]; `receive` ends it."""
+        self._sent = self._worlds.put(action)
+        self._worlds.advance(self._programs.pack(self._now, self._sent))
 
-        `meanwhile` is called when the physics is under way: what it gives JAX to do runs beside it.
+    def receive(self) -> Step:
+        """The outcome of the step that is under way; everything stays on the device.
+
+        What JAX is told to do between the two runs beside the physics.
         """
-        action = self._worlds.put(action)
-        self._worlds.advance(self._programs.pack(self._now, action))
-        meanwhile()
         step, ended, self._counters, now = self._programs.outcome(
-            self._streams, self._now, action, self._worlds.view(), self._counters
+            self._streams, self._now, self._sent, self._worlds.view(), self._counters
         )
         return step._replace(obs=self._settle(now, step.obs, ended))
 
@@ -252,7 +254,8 @@ class WarpVectorEnv:
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments under the actions [n, action_size]."""
-        step = self.step_device(np.asarray(action, np.float32))
+        self.send(np.asarray(action, np.float32))
+        step = self.receive()
         self.check_room()
         return Step(*(np.asarray(x) for x in step))
 
@@ -314,19 +317,27 @@ class _Worlds:
 
         self._wp, self._mjw, self._task = wp, mjw, task
         self._cuda = wp.get_device().is_cuda
+        # Physics is many short programs: they go before the long ones of learning. Each set of worlds has a stream of
+        # its own, so that those of an evaluation are simulated beside those that agents learn in.
+        self._stream = wp.Stream(priority=-1) if self._cuda else None
         self._device = jax.devices("gpu" if self._cuda else "cpu")[0]
-        self._model = mjw.put_model(model)
-        self._model.opt.warn_overflow = 0  # `check_room` says it, once
-        self._model.callback.contactfilter = warp_contacts.align_capsules
-        self._data = mjw.make_data(model, nworld=n, nconmax=task.max_contacts, njmax=task.max_constraints)
         fields = (*self.takes[:3], *task.derived)
-        self.gives = {name: tuple(jax.dlpack.from_dlpack(getattr(self._data, name)).shape[1:]) for name in fields}
-        """The shapes of what comes out, without the axis of worlds."""
-        self._inbox, self._letters = self._mailbox(self.takes)
-        self._outbox, self._answers = self._mailbox(fields)
-        self._step = self.record(self._advance)
-        self._forward = self.record(self._look) if task.derived else None
-        self._data.overflow.zero_()
+        with self.on_stream():
+            self._model = mjw.put_model(model)
+            self._model.opt.warn_overflow = 0  # `check_room` says it, once
+            self._model.callback.contactfilter = warp_contacts.align_capsules
+            self._data = mjw.make_data(model, nworld=n, nconmax=task.max_contacts, njmax=task.max_constraints)
+            self.gives = {name: tuple(jax.dlpack.from_dlpack(getattr(self._data, name)).shape[1:]) for name in fields}
+            """The shapes of what comes out, without the axis of worlds."""
+            self._inbox, self._letters = self._mailbox(self.takes)
+            self._outbox, self._answers = self._mailbox(fields)
+            self._step = self.record(self._advance)
+            self._forward = self.record(self._look) if task.derived else None
+            self._data.overflow.zero_()
+
+    def on_stream(self) -> contextlib.AbstractContextManager[Any]:
+        """Within it Warp works, and hands over, in the stream of these worlds. Nothing is shared with other streams."""
+        return self._wp.ScopedStream(self._stream, sync_enter=False)
 
     def _mailbox(self, names: Sequence[str]) -> tuple[Any, list[tuple[Any, Any]]]:
         """One flat array for some fields of the data, and for each of them (its part of that, the field itself)."""
@@ -390,14 +401,16 @@ class _Worlds:
 
     def advance(self, packed: Any) -> None:
         """One action in every world, when the packed state is computed. `view` then sees the outcome."""
-        self._give(packed)
-        self._step()
+        with self.on_stream():
+            self._give(packed)
+            self._step()
 
     def look(self, packed: Any) -> None:
         """Computes derived fields of the packed state. `view` then sees them."""
         assert self._forward is not None
-        self._give(packed)
-        self._forward()
+        with self.on_stream():
+            self._give(packed)
+            self._forward()
 
     def _give(self, packed: Any) -> None:
         self._wp.copy(self._inbox, self._wp.from_dlpack(packed))
@@ -407,11 +420,13 @@ class _Worlds:
         """What came out, in Warp's own memory; ready when Warp is."""
         import jax
 
-        return jax.dlpack.from_dlpack(self._outbox)
+        with self.on_stream():
+            return jax.dlpack.from_dlpack(self._outbox)
 
     def wait_for(self, value: Any) -> None:
         """Makes Warp wait until a JAX array is computed."""
-        self._wp.from_dlpack(value)
+        with self.on_stream():
+            self._wp.from_dlpack(value)
 
     def check_room(self) -> None:
         """Raises if a buffer was too small in any step since this was last asked.
@@ -419,11 +434,13 @@ class _Worlds:
         Warp notes that per world, at the end of every physics step, and never forgets by itself.
         """
         types = self._mjw.OverflowType
-        flags = int(np.bitwise_or.reduce(self._data.overflow.numpy(), axis=None))
+        with self.on_stream():
+            flags = int(np.bitwise_or.reduce(self._data.overflow.numpy(), axis=None))
         contacts = types.BROADPHASE | types.NARROWPHASE | types.CCD
         for setting, which in (("max_contacts", contacts), ("max_constraints", types.NEFC | types.NJMAX_NNZ)):
             if flags & int(which):
-                self._data.overflow.zero_()
+                with self.on_stream():
+                    self._data.overflow.zero_()
                 raise EnvironmentFault(
                     f"{type(self._task).__name__} needs more than {setting} = {getattr(self._task, setting)} on a GPU: "
                     "raise it in the task's definition."
@@ -448,8 +465,6 @@ def _import_warp() -> Any:
         wp.init()
     if jax.default_backend() == "cpu":  # JAX was told so, or has no CUDA: Warp's arrays must be where JAX's are
         wp.set_device("cpu")
-    if wp.get_device().is_cuda:  # physics is many short programs: they go before the long ones of learning
-        wp.set_stream(wp.Stream(priority=-1))
     return wp
 
 
