@@ -1,5 +1,6 @@
 """Collecting, evaluating and training where environments live on the device: as on the host, and without waste."""
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from mcclt.evaluate import run_episodes
 from mcclt.nets import Gaussian, Params
 from mcclt.normalisation import Moments, Normalised, Normaliser, acting
 from mcclt.randomness import Purpose, stream
-from mcclt.train import Trainer
+from mcclt.train import Row, Trainer, run
 from probes import agent, run_config
 
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
@@ -63,13 +64,13 @@ class Poisoned:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
-    def step_device(self, action: Any, meanwhile: Any) -> Any:
+    def send(self, action: Any) -> None:
         if self._t == self._at:
             state = self._env.get_state()
             state["qvel"][self._which] = np.nan
             self._env.set_state(state)
         self._t += 1
-        return self._env.step_device(action, meanwhile)
+        self._env.send(action)
 
 
 # --- collecting --------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ def test_evaluating_is_the_hosts_and_repeats(hoppers: WarpVectorEnv) -> None:
     ours = []
     for _ in range(2):
         hoppers.rekey(keys_of())
-        ours.append(device.run_episodes(hoppers, POLICY, params(), AGENTS))
+        ours.append(device.Evaluation(hoppers, POLICY, params(), AGENTS).finish())
     np.testing.assert_allclose(host.returns, ours[0].returns, atol=1e-3)
     np.testing.assert_array_equal(host.lengths, ours[0].lengths)
     np.testing.assert_array_equal(ours[0].returns, ours[1].returns)
@@ -153,7 +154,7 @@ def test_evaluating_is_the_hosts_and_repeats(hoppers: WarpVectorEnv) -> None:
 
 
 def test_a_fault_in_an_evaluation_is_reported(hoppers: WarpVectorEnv) -> None:
-    found = device.run_episodes(Poisoned(hoppers, 2, 3), POLICY, params(), AGENTS)
+    found = device.Evaluation(Poisoned(hoppers, 2, 3), POLICY, params(), AGENTS).finish()
     assert [(fault.agent, fault.env) for fault in found.faults] == [(1, 1)]
     assert np.isnan(found.returns).tolist() == [[False, False], [False, True]]
 
@@ -161,7 +162,7 @@ def test_a_fault_in_an_evaluation_is_reported(hoppers: WarpVectorEnv) -> None:
 def test_an_endless_episode_is_an_error(hoppers: WarpVectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "LONGEST", LIMIT - 1)
     with pytest.raises(EnvironmentFault, match="did not end within 4 steps"):
-        device.run_episodes(hoppers, POLICY, params(), AGENTS)
+        device.Evaluation(hoppers, POLICY, params(), AGENTS).finish()
 
 
 # --- training ----------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: A
     whole = trainers(**settings)
     rows = whole.advance()
     saved = whole.to_checkpoint()
-    rows += whole.advance() + whole.advance()
+    rows += whole.advance() + whole.advance() + whole.flush()
     second = rows[len(whole.agents)]
     assert "eval/mean_reward" in second and "rollout/ep_rew_mean" in second
     assert all(np.isfinite(value) for row in rows for name, value in row.items() if isinstance(value, float))
@@ -211,6 +212,52 @@ def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: A
     once, again = whole.evaluate(2, 7)[0], resumed.evaluate(2, 7)[0]
     np.testing.assert_array_equal(once, again)
     assert (whole.evaluate(2, 8)[0] != once).all()
+
+
+def timeless(rows: list[Row]) -> list[Row]:
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+EVALUATED: dict[str, Any] = {"eval_freq": 16, "eval_episodes": 2, "max_episode_steps": 20}
+"""Every other update; episodes of 20 steps, so that an evaluation lasts beyond the next two updates of 8 each."""
+
+
+def test_an_evaluation_goes_on_beside_training_and_finds_the_same(trainers: Any) -> None:
+    beside, at_once = trainers(**EVALUATED), trainers(**EVALUATED)
+    found = [beside.advance() for _ in range(5)]
+    expected = [at_once.advance() + at_once.flush() for _ in range(5)]
+    agents = len(beside.agents)
+    assert [len(rows) for rows in expected] == [agents] * 5
+    assert [len(rows) for rows in found][:2] == [agents, 0], "the second update's rows wait"
+    late = [row for rows in found for row in rows] + beside.flush()
+    assert timeless(late) == timeless([row for rows in expected for row in rows])
+    assert [row["update"] for row in late if "eval/mean_reward" in row] == [2] * agents + [4] * agents
+    assert beside.flush() == []
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_checkpoint_has_its_lines_in_the_log(trainers: Any, interrupted: bool) -> None:
+    """Whatever was saved: what was logged until then is all that led to it, each update once and in order."""
+    trainer = trainers(**EVALUATED, steps=48, checkpoint_freq=24)
+    logged: list[Row] = []
+    saved = []
+
+    class Log:
+        def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+            logged.extend(rows)
+            if interrupted and trainer.update == 5:
+                raise KeyboardInterrupt
+
+        def on_message(self, text: str) -> None: ...
+
+    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
+        run(trainer, [Log()], lambda: saved.append((trainer.boundary.update, [row["update"] for row in logged])))
+    last = 5 if interrupted else 6
+    assert [update for update, _ in saved] == [3, last]
+    for update, lines in saved:
+        assert lines == [u for u in range(1, update + 1) for _ in trainer.agents]
+    evaluated = [row["update"] for row in logged if "eval/mean_reward" in row]
+    assert evaluated == [u for u in (2, 4, 6) if u <= last for _ in trainer.agents]
 
 
 def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> None:
@@ -237,6 +284,7 @@ def test_later_updates_compile_nothing(trainers: Any, groups: Any, monkeypatch: 
     )
     trainer = trainers(eval_freq=8, eval_episodes=2, groups=groups)
     trainer.advance()
+    trainer.flush()
     assert lowered, "compiling is noticed"
     lowered.clear()
     trainer.advance()
@@ -245,6 +293,7 @@ def test_later_updates_compile_nothing(trainers: Any, groups: Any, monkeypatch: 
     resumed = trainers(eval_freq=8, eval_episodes=2, groups=groups)
     resumed.restore(*trainer.to_checkpoint(), "here")
     resumed.advance()
+    resumed.flush()
     lowered.clear()
     resumed.advance()
     assert not lowered, "nor after a resumption"

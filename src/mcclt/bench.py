@@ -382,8 +382,9 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     trainer.config = dataclasses.replace(trainer.config, eval_freq=RunConfig.eval_freq)
     updates = 2 * RunConfig.eval_freq // config.steps_per_update
     started = time.perf_counter()
-    for _ in range(updates):  # as in training: critics are fitted while the next rollout is collected
+    for _ in range(updates):  # as in training: critics are fitted, and agents evaluated, while rollouts are collected
         trainer.advance()
+    trainer.flush()  # the second evaluation
     whole = (time.perf_counter() - started) / updates
     jax.block_until_ready(trainer.states)
     trainer.close()

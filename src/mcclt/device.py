@@ -34,11 +34,12 @@ class DeviceVectorEnv(Protocol):
         """Starts a new episode everywhere; returns observations [n, O]."""
         ...
 
-    def step_device(self, action: jax.Array, meanwhile: Callable[[], None]) -> Any:
-        """Steps all environments under the actions [n, action_size]; a `Step` of JAX arrays.
+    def send(self, action: jax.Array) -> None:
+        """Begins a step of all environments under the actions [n, action_size]."""
+        ...
 
-        `meanwhile` is called when the physics is under way.
-        """
+    def receive(self) -> Any:
+        """The outcome of the step that is under way: a `Step` of JAX arrays."""
         ...
 
     def restart_device(self, which: jax.Array) -> jax.Array:
@@ -56,7 +57,7 @@ class DeviceVectorEnv(Protocol):
 
 def lives_on_device(env: object) -> TypeGuard[DeviceVectorEnv]:
     """Whether these loops are for it."""
-    return hasattr(env, "step_device")
+    return hasattr(env, "reset_device")
 
 
 class _Bounds(NamedTuple):
@@ -147,7 +148,9 @@ def collect(
     for _ in range(horizon):
         interrupts.check()
         sent, rollout = _act(policy, params, bounds, rollout, noise, obs, t)
-        rollout, obs, t = _record(rollout, env.step_device(sent, meanwhile), t)
+        env.send(sent)
+        meanwhile()
+        rollout, obs, t = _record(rollout, env.receive(), t)
     env.check_room()
 
     reward = np.asarray(rollout.reward)
@@ -208,36 +211,63 @@ def _count(tally: _Tally, step: Any) -> _Tally:
     )
 
 
-def run_episodes(
-    env: DeviceVectorEnv, policy: Actor, params: Params, agents: int, meanwhile: Callable[[], None] = lambda: None
-) -> Episodes:
-    """One deterministic episode of every environment: n / agents of each agent.
+class Evaluation:
+    """One deterministic episode of every environment, n / agents of each agent, a step at a time.
 
-    Args:
-        env: A·E environments, agent by agent.
-        policy: the family all agents share.
-        params: their parameters, stacked [A, ...].
-        agents: A.
-        meanwhile: as for `collect`.
+    Physics is a long chain of short programs, which leaves most of a GPU idle. So these worlds, in a stream of their
+    own, are simulated beside whatever the device does between two calls of `go_on`: the worlds of a rollout, above all.
     """
-    spec = env.spec
-    assert spec.action_low is not None and spec.action_high is not None
-    bounds = _Bounds(spec.action_low, spec.action_high)
-    n = env.num_envs
-    tally = _Tally(jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.ones(n, bool))
-    params, bounds, tally = jax.device_put((params, bounds, tally), jax.devices()[0])  # committed, as in `collect`
-    obs = env.reset_device()
-    for t in range(1, LONGEST + 1):
+
+    def __init__(self, env: DeviceVectorEnv, policy: Actor, params: Params, agents: int) -> None:
+        """Starts the episodes and their first step.
+
+        Args:
+            env: A·E environments, agent by agent.
+            policy: the family all agents share.
+            params: their parameters, stacked [A, ...].
+            agents: A.
+        """
+        spec, n = env.spec, env.num_envs
+        assert spec.action_low is not None and spec.action_high is not None
+        bounds = _Bounds(spec.action_low, spec.action_high)
+        tally = _Tally(jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.ones(n, bool))
+        self._env, self._policy, self._shape = env, policy, (agents, n // agents, -1)
+        # Committed, as in `collect`.
+        self._params, self._bounds, self._tally = jax.device_put((params, bounds, tally), jax.devices()[0])
+        self._t, self._seen = 0, self._tally.running.any()
+        self.ended = False
+        """Whether all episodes are known to have ended."""
+        self._send(env.reset_device())
+
+    def _send(self, obs: jax.Array) -> None:
+        self._env.send(_mode(self._policy, self._params, self._bounds, obs.reshape(self._shape)))
+
+    def go_on(self) -> None:
+        """Takes in the step that is under way and begins the next; does not wait for it."""
+        if self.ended:
+            return
         interrupts.check()
-        step = env.step_device(_mode(policy, params, bounds, obs.reshape(agents, n // agents, -1)), meanwhile)
-        tally, obs = _count(tally, step), step.obs
-        if (t % GLANCE == 0 or t == spec.max_episode_steps) and not np.asarray(tally.running).any():
-            break
-    else:
-        raise EnvironmentFault(
-            f"An episode of {spec.task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
-        )
-    env.check_room()
-    returns = np.asarray(tally.returns, float).reshape(agents, -1)
-    lengths = np.asarray(tally.lengths, int).reshape(agents, -1)
-    return Episodes(returns, lengths, _faults(np.isfinite(returns)[:, None]))
+        step = self._env.receive()
+        self._tally = _count(self._tally, step)
+        self._t += 1
+        if self._t == self._env.spec.max_episode_steps:
+            self.ended = True
+        elif self._t % GLANCE == 0:
+            self.ended = not bool(self._seen)  # of the last glance: it is known by now, so this does not wait
+            self._seen = self._tally.running.any()
+        if self._t == LONGEST and not self.ended:
+            raise EnvironmentFault(
+                f"An episode of {self._env.spec.task} did not end within {LONGEST:,} steps: "
+                "give a limit, max_episode_steps."
+            )
+        if not self.ended:
+            self._send(step.obs)
+
+    def finish(self) -> Episodes:
+        """What was found, when all episodes have ended."""
+        while not self.ended:
+            self.go_on()
+        self._env.check_room()
+        returns = np.asarray(self._tally.returns, float).reshape(self._shape[0], -1)
+        lengths = np.asarray(self._tally.lengths, int).reshape(self._shape[0], -1)
+        return Episodes(returns, lengths, _faults(np.isfinite(returns)[:, None]))

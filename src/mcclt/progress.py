@@ -66,7 +66,8 @@ class Display:
 
 
 def describe(rows: list[Row]) -> str:
-    """`mcclt 3021 ± 150 (8 seeds)` for each group: mean and standard deviation over seeds."""
+    """`mcclt 3021 ± 150 (8 seeds)` for each group at the last update: mean and standard deviation over seeds."""
+    rows = [row for row in rows if row.get("update") == rows[-1].get("update")]
     parts = []
     for group in dict.fromkeys(row["group"] for row in rows):
         returns = [r["rollout/ep_rew_mean"] for r in rows if r["group"] == group and "rollout/ep_rew_mean" in r]

@@ -34,7 +34,10 @@ class Observer(Protocol):
     """Watches a training: progress bars, run directories, trackers. All methods may do nothing."""
 
     def on_update(self, trainer: "Trainer", rows: list[Row]) -> None:
-        """After every update, with one row per agent that is still training."""
+        """After every update, with one row per agent that is still training.
+
+        On engine `warp` rows wait for the evaluation of their update: then there are none, or those of several updates.
+        """
         ...
 
     def on_message(self, text: str) -> None:
@@ -98,6 +101,14 @@ class Trainer:
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
         self.timing: dict[str, float] = {}
         self._evaluators: dict[int, Any] = {}
+        self._evaluation: device.Evaluation | None = None
+        """One that goes on while the next rollouts are collected, where environments live on the device."""
+        self._evaluating = 0
+        """The update that it belongs to."""
+        self._evaluated: dict[int, np.ndarray] = {}
+        """Returns [A, episodes] of evaluations whose rows are still held, by update."""
+        self._held: list[Row] = []
+        """Rows that wait for an evaluation: those of its update, and all after."""
         self._obs: np.ndarray | None = None
         self._last_fault: dict[int, int] = {}
         self.boundary: Boundary | None = None
@@ -149,6 +160,9 @@ class Trainer:
     def advance(self) -> list[Row]:
         """Collects, learns, and evaluates where it is due; returns the rows to log.
 
+        Where environments live on the device, an evaluation goes on beside the next updates. Until it ends no rows are
+        returned; then all of them are, in order. `flush` ends it.
+
         Raises:
             EnvironmentFault: with `on_nan = "raise"`; `boundary` then holds the state before this update.
         """
@@ -172,10 +186,16 @@ class Trainer:
         metrics = self._learn(rollout, ok)
         learnt = time.perf_counter()
         self.update += 1
-        evaluation = self._evaluate_if_due()
+        self._evaluate_if_due()
         end = time.perf_counter()
         self.timing = {"collect": collected - start, "learn": learnt - collected, "evaluate": end - learnt}
-        return self._rows(metrics, evaluation, ok)
+        self._held += self._rows(metrics, ok)
+        return self._complete()
+
+    def flush(self) -> list[Row]:
+        """Ends an evaluation that is under way; returns the rows that waited for it."""
+        self._end_evaluation()
+        return self._complete()
 
     def _rewind(self, to: Boundary) -> None:
         """Undoes a half-made update, so that training can go on in this process too."""
@@ -207,9 +227,15 @@ class Trainer:
     ) -> tuple[Rollout, Any, list[Fault]]:
         """`collect` with the agents' policies, where the environments live."""
         if device.lives_on_device(env):
-            meanwhile = self._learnt.go_on
-            return device.collect(env, self.policy, self.policies(jnp), obs, noise, stats, raise_faults, meanwhile)
+            params = self.policies(jnp)
+            return device.collect(env, self.policy, params, obs, noise, stats, raise_faults, self._meanwhile)
         return collect(env, self.policy, self.policies(np), obs, np.asarray(noise), stats, raise_faults)
+
+    def _meanwhile(self) -> None:
+        """What the device does besides simulating."""
+        self._learnt.go_on()
+        if self._evaluation is not None:
+            self._evaluation.go_on()
 
     def _forget_running(self) -> None:
         for a in range(len(self.agents)):
@@ -265,11 +291,20 @@ class Trainer:
         self._learnt = learnt
         return found
 
-    def _evaluate_if_due(self) -> np.ndarray | None:
+    def _evaluate_if_due(self) -> None:
         config = self.config
-        if not config.eval_freq or not crossed(self.step, config.steps_per_update, config.eval_freq):
-            return None
-        return self.evaluate(config.eval_episodes, self.update)[0]
+        due = config.eval_freq and crossed(self.step, config.steps_per_update, config.eval_freq)
+        if due or (self._evaluation is not None and self._evaluation.ended):
+            self._end_evaluation()
+        if due and device.lives_on_device(self.env):
+            self._evaluation, self._evaluating = self._begin_evaluation(config.eval_episodes, self.update), self.update
+        elif due:
+            self._evaluated[self.update] = self.evaluate(config.eval_episodes, self.update)[0]
+
+    def _end_evaluation(self) -> None:
+        if self._evaluation is not None:
+            evaluation, self._evaluation = self._evaluation, None
+            self._evaluated[self._evaluating] = self._checked(evaluation.finish()).returns
 
     def evaluate(self, episodes: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Deterministic episodes of every agent on environments of their own.
@@ -282,7 +317,12 @@ class Trainer:
             Returns and lengths, each [A, episodes].
         """
         if device.lives_on_device(self.env):
-            found = self._evaluate_on_device(episodes, index)
+            self._end_evaluation()  # in the same environments, perhaps
+            evaluation = self._begin_evaluation(episodes, index)
+            while not evaluation.ended:
+                evaluation.go_on()
+                self._learnt.go_on()
+            found = evaluation.finish()
         else:
             env = self.make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
             params = self.policies(np)
@@ -290,24 +330,40 @@ class Trainer:
                 found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
             finally:
                 env.close()
+        self._checked(found)
+        return found.returns, found.lengths
+
+    def _checked(self, found: Episodes) -> Episodes:
+        """The same, if no environment failed or that is only to be told."""
         for fault in found.faults:
             what = f"In the evaluation, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
             if self.config.on_nan == "raise":
                 raise EnvironmentFault(what)
             self.messages.append(what)
-        return found.returns, found.lengths
+        return found
 
-    def _evaluate_on_device(self, episodes: int, index: int) -> Episodes:
+    def _begin_evaluation(self, episodes: int, index: int) -> device.Evaluation:
         """One environment per episode; they are kept, because there they take seconds to make."""
         if episodes not in self._evaluators:
             self._evaluators[episodes] = self.make_env(Purpose.EVAL_RESET, index, episodes)
         env = self._evaluators[episodes]
         env.rekey(keys_of([seed for _, seed in self.agents], Purpose.EVAL_RESET, index, episodes))
-        return device.run_episodes(env, self.policy, self.policies(jnp), len(self.agents), self._learnt.go_on)
+        return device.Evaluation(env, self.policy, self.policies(jnp), len(self.agents))
 
-    def _rows(
-        self, metrics: dict[str, dict[str, np.ndarray]], evaluation: np.ndarray | None, ok: np.ndarray
-    ) -> list[Row]:
+    def _complete(self) -> list[Row]:
+        """The rows that wait for nothing, with what evaluations found."""
+        if self._evaluation is not None:
+            return []
+        rows, self._held = self._held, []
+        place = {agent: a for a, agent in enumerate(self.agents)}
+        for row in rows:
+            if (evaluation := self._evaluated.get(row["update"])) is not None:
+                returns = evaluation[place[row["group"], row["seed"]]]
+                row |= {"eval/mean_reward": float(returns.mean()), "eval/std_reward": float(returns.std())}
+        self._evaluated.clear()
+        return rows
+
+    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], ok: np.ndarray) -> list[Row]:
         rows = []
         per_second = self.config.steps_per_update * len(self.agents) / sum(self.timing.values())
         for a, (group, seed) in enumerate(self.agents):
@@ -317,9 +373,6 @@ class Trainer:
             if self.stats.returns[a]:
                 row["rollout/ep_rew_mean"] = float(np.mean(self.stats.returns[a]))
                 row["rollout/ep_len_mean"] = float(np.mean(self.stats.lengths[a]))
-            if evaluation is not None:
-                row["eval/mean_reward"] = float(evaluation[a].mean())
-                row["eval/std_reward"] = float(evaluation[a].std())
             if ok[a]:  # otherwise nothing was learnt
                 index = a % len(self.config.seeds)
                 row |= {name: float(values[index]) for name, values in metrics[group].items()}
@@ -475,28 +528,39 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
     the state at the last boundary between updates.
     """
     config = trainer.config
+
+    def tell(rows: list[Row]) -> None:
+        for text in trainer.messages:
+            for observer in observers:
+                observer.on_message(text)
+        trainer.messages.clear()
+        # Everybody is told, in order, even if one of them raises: no line of a log is lost.
+        with contextlib.ExitStack() as stack:
+            for observer in reversed(observers):
+                stack.callback(observer.on_update, trainer, rows)
+
+    def keep() -> None:
+        """A checkpoint, and in the log all that led to it: whoever continues from it writes only what follows."""
+        try:
+            if rows := trainer.flush():
+                tell(rows)
+        finally:
+            if save is not None:
+                save()
+
     try:
         with interrupts.deferred():
             while not trainer.finished:
                 interrupts.check()
                 rows = trainer.advance()
-                for text in trainer.messages:
-                    for observer in observers:
-                        observer.on_message(text)
-                trainer.messages.clear()
-                # Everybody is told, in order, even if one of them raises: no line of a log is lost.
-                with contextlib.ExitStack() as stack:
-                    for observer in reversed(observers):
-                        stack.callback(observer.on_update, trainer, rows)
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
-                if save is not None and (due or trainer.finished):
-                    save()
+                tell(rows + trainer.flush() if due or trainer.finished else rows)
+                if due or trainer.finished:
+                    keep()
     except KeyboardInterrupt:
-        if save is not None:
-            save()
+        keep()
         raise
     except Exception:  # a broken environment, an observer that fails, a full disk: tell that, even if saving fails too
-        if save is not None:
-            with contextlib.suppress(Exception):
-                save()
+        with contextlib.suppress(Exception):
+            keep()
         raise

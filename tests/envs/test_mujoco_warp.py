@@ -259,9 +259,11 @@ def test_too_little_room_is_an_error_that_names_the_setting(setting: str) -> Non
 
     env.reset()
     edit(env, qpos=(np.s_[:, 1], 1.2))
-    env.step_device(still)
+    env.send(still)
+    env.receive()
     edit(env, qpos=(np.s_[:, 1:], [3.0, 0, -0.5, -0.5, 0]))  # into the air, no joint at its limit
-    env.step_device(still)
+    env.send(still)
+    env.receive()
     env.reset_device()
     with pytest.raises(EnvironmentFault, match=setting):
         env.check_room()  # remembered from before
@@ -403,7 +405,8 @@ def test_a_task_of_ones_own_may_observe_the_state_itself() -> None:
     env = WarpVectorEnv(Bare(), keys_of(4))
     assert (env.spec.task, env.spec.obs_size) == ("Bare", 6)
     env.reset_device()
-    first = env.step_device(action_of(env))
+    env.send(action_of(env))
+    first = env.receive()
     kept = [np.array(x) for x in first]
     run(env, 2)
     env.reset_device()
