@@ -228,7 +228,8 @@ def test_an_evaluation_goes_on_beside_training_and_finds_the_same(trainers: Any)
     expected = [at_once.advance() + at_once.flush() for _ in range(5)]
     agents = len(beside.agents)
     assert [len(rows) for rows in expected] == [agents] * 5
-    assert [len(rows) for rows in found][:2] == [agents, 0], "the second update's rows wait"
+    waiting = "the second update's rows, and the third's, wait until the fourth's evaluation is due"
+    assert [len(rows) for rows in found] == [agents, 0, 0, 2 * agents, 0], waiting
     late = [row for rows in found for row in rows] + beside.flush()
     assert timeless(late) == timeless([row for rows in expected for row in rows])
     assert [row["update"] for row in late if "eval/mean_reward" in row] == [2] * agents + [4] * agents

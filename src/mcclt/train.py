@@ -352,9 +352,8 @@ class Trainer:
 
     def _complete(self) -> list[Row]:
         """The rows that wait for nothing, with what evaluations found."""
-        if self._evaluation is not None:
-            return []
-        rows, self._held = self._held, []
+        rows = [row for row in self._held if self._evaluation is None or row["update"] < self._evaluating]
+        self._held = self._held[len(rows) :]
         place = {agent: a for a, agent in enumerate(self.agents)}
         for row in rows:
             if (evaluation := self._evaluated.get(row["update"])) is not None:
