@@ -236,29 +236,38 @@ def test_an_evaluation_goes_on_beside_training_and_finds_the_same(trainers: Any)
     assert beside.flush() == []
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_checkpoint_has_its_lines_in_the_log(trainers: Any, interrupted: bool) -> None:
+@pytest.mark.parametrize(
+    ("every", "interrupt", "expected"),
+    [
+        pytest.param(6, None, [11, 12], id="the sixth update's waits for its evaluation, which lasts five"),
+        pytest.param(2, None, [6, 12], id="one is always under way: the third's waits until the next is due"),
+        pytest.param(2, 5, [5], id="interrupted"),
+    ],
+)
+def test_a_checkpoint_has_its_lines_in_the_log(
+    trainers: Any, every: int, interrupt: int | None, expected: list[int]
+) -> None:
     """Whatever was saved: what was logged until then is all that led to it, each update once and in order."""
-    trainer = trainers(**EVALUATED, steps=48, checkpoint_freq=24)
+    freq = {"eval_freq": 8 * every, "checkpoint_freq": 48 if every == 6 else 24}
+    trainer = trainers(**EVALUATED | freq, steps=96)
     logged: list[Row] = []
     saved = []
 
     class Log:
         def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
             logged.extend(rows)
-            if interrupted and trainer.update == 5:
+            if trainer.update == interrupt:
                 raise KeyboardInterrupt
 
         def on_message(self, text: str) -> None: ...
 
-    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
+    with pytest.raises(KeyboardInterrupt) if interrupt else contextlib.nullcontext():
         run(trainer, [Log()], lambda: saved.append((trainer.boundary.update, [row["update"] for row in logged])))
-    last = 5 if interrupted else 6
-    assert [update for update, _ in saved] == [3, last]
+    assert [update for update, _ in saved] == expected
     for update, lines in saved:
         assert lines == [u for u in range(1, update + 1) for _ in trainer.agents]
     evaluated = [row["update"] for row in logged if "eval/mean_reward" in row]
-    assert evaluated == [u for u in (2, 4, 6) if u <= last for _ in trainer.agents]
+    assert evaluated == [u for u in range(every, expected[-1] + 1, every) for _ in trainer.agents]
 
 
 def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> None:

@@ -192,6 +192,11 @@ class Trainer:
         self._held += self._rows(metrics, ok)
         return self._complete()
 
+    @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation is under way, and rows wait for it."""
+        return self._evaluation is not None
+
     def flush(self) -> list[Row]:
         """Ends an evaluation that is under way; returns the rows that waited for it."""
         self._end_evaluation()
@@ -541,7 +546,7 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
     def keep() -> None:
         """A checkpoint, and in the log all that led to it: whoever continues from it writes only what follows."""
         try:
-            if rows := trainer.flush():
+            if rows := trainer.flush():  # those that waited for an evaluation, if one is under way
                 tell(rows)
         finally:
             if save is not None:
@@ -549,13 +554,17 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
 
     try:
         with interrupts.deferred():
+            late = False
             while not trainer.finished:
                 interrupts.check()
-                rows = trainer.advance()
+                tell(trainer.advance())
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
-                tell(rows + trainer.flush() if due or trainer.finished else rows)
-                if due or trainer.finished:
+                # A checkpoint would end an evaluation that goes on beside training. It waits, until the next one is due.
+                wait = trainer.evaluating and not (due and late)
+                late = late or due
+                if trainer.finished or (late and not wait):
                     keep()
+                    late = False
     except KeyboardInterrupt:
         keep()
         raise
