@@ -1,4 +1,4 @@
-"""Fills the parts of docs/results.md that come from the two stores of results, and draws their pictures.
+"""Fills the parts of docs/results.md that come from stores of results, and draws their pictures.
 
     python benchmarks/render_docs.py
 
@@ -8,6 +8,7 @@ Each part stands between <!-- NAME --> and <!-- /NAME -->.
 import re
 from pathlib import Path
 
+import replication
 from mcclt.experiments import claims, figures, tables
 from mcclt.experiments.results import Results
 from mcclt.experiments.store import Store
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
 STORES = {"paper": ROOT / "results", "short": ROOT / "benchmarks" / "results" / "short"}
 """At the paper's scale, and all eight tasks at a tenth of it."""
+AGAIN = ROOT / "benchmarks" / "results" / "seeds-30-59"
+"""Two of the columns at the paper's scale, with other seeds."""
 TABLES = {"paper": ("1", "3"), "short": ("1", "2", "3")}
 WIDTH = 900
 """Of a picture, in pixels, at least."""
@@ -63,6 +66,8 @@ def main() -> None:
                 dpi = max(90, WIDTH / figure.get_figwidth())
                 figure.savefig(PAGE.parent / "images" / f"{scale}_{name}.png", dpi=dpi)
                 drawn += 1
+    again = replication.table(replication.found(STORES["paper"]), replication.found(AGAIN))
+    page = filled(page, {"replication": again})
     PAGE.write_text(page, encoding="utf-8")
     print(f"{PAGE} and {drawn} pictures")
 

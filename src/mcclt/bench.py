@@ -418,7 +418,7 @@ def show_device(console: Console, result: dict[str, Any]) -> None:
         f"whole training  {result['steps_per_second']:>12,.0f} steps/s\n"
         f"per update: collect {seconds['collect']:.2f} s, improve policies {seconds['improve']:.2f} s, "
         f"fit critics {seconds['fit']:.2f} s, its share of evaluations {seconds['evaluate']:.2f} s; "
-        f"together {seconds['together']:.2f} s, because critics are fitted meanwhile\n"
+        f"together {seconds['together']:.2f} s, because critics are fitted and agents evaluated meanwhile\n"
         f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
         f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
     )

@@ -559,7 +559,7 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
                 interrupts.check()
                 tell(trainer.advance())
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
-                # A checkpoint would end an evaluation that goes on beside training. It waits, until the next one is due.
+                # A checkpoint would end an evaluation that goes on beside training: it waits, until the next is due.
                 wait = trainer.evaluating and not (due and late)
                 late = late or due
                 if trainer.finished or (late and not wait):

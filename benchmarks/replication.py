@@ -1,0 +1,59 @@
+"""Do the findings of one store come again with other seeds? Two stores of the same variants, side by side.
+
+    python benchmarks/replication.py results benchmarks/results/seeds-30-59
+
+For each setting that both have: the mean and its standard error over seeds, and how far MC-CLT is above it, with Welch's
+95 % interval.
+"""
+
+import argparse
+from pathlib import Path
+
+from mcclt.experiments import stats
+from mcclt.experiments.results import Series
+from mcclt.experiments.store import Store
+
+Found = dict[tuple[str, str, str], Series]
+"""By task, algorithm and variant."""
+
+
+def found(store: Path) -> Found:
+    """What a store has."""
+    return {(series.task, series.algo, series.variant): series for series in Store(store).load().mains}
+
+
+def table(first: Found, second: Found) -> str:
+    """In Markdown, one line per setting of both."""
+    lines = ["| | mean, first | second | MC-CLT above it, first | second |", "|---|---|---|---|---|"]
+    for key, series in first.items():
+        if key in second:
+            task, algo, _ = key
+            cells = [f"{algo.upper()} on {task}: {series.label}"]
+            cells += [_mean(store[key]) for store in (first, second)]
+            cells += [_advantage(store.get((task, algo, "mcclt")), store[key]) for store in (first, second)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean(series: Series) -> str:
+    summary = stats.summarise(series.scores)
+    return f"{summary.mean:,.0f} ± {summary.se:,.0f} ({summary.n})"
+
+
+def _advantage(ours: Series | None, other: Series) -> str:
+    if ours is None or ours is other:
+        return ""
+    d = stats.compare(ours.scores, other.scores)
+    return f"{d.difference:+,.0f} [{d.low:+,.0f}, {d.high:+,.0f}]".replace("-", "−")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=Path, help="a directory of results")
+    parser.add_argument("second", type=Path, help="another, with other seeds")
+    stores = parser.parse_args()
+    print(table(found(stores.first), found(stores.second)))
+
+
+if __name__ == "__main__":
+    main()
