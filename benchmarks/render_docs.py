@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import replication
+
 from mcclt.experiments import claims, figures, tables
 from mcclt.experiments.results import Results
 from mcclt.experiments.store import Store

@@ -2,8 +2,8 @@
 
     python benchmarks/replication.py results benchmarks/results/seeds-30-59
 
-For each setting that both have: the mean and its standard error over seeds, and how far MC-CLT is above it, with Welch's
-95 % interval.
+For each setting that both have: the mean and its standard error over seeds, and how far MC-CLT is above it, with
+Welch's 95 % interval.
 """
 
 import argparse
