@@ -56,20 +56,25 @@ def filled(page: str, parts: dict[str, str]) -> str:
     return page
 
 
-def main() -> None:
-    page, drawn = PAGE.read_text(encoding="utf-8"), 0
-    for scale, path in STORES.items():
-        results = Store(path).load()
+def rendered(page: str, stores: dict[str, Results]) -> str:
+    """The page with all that stores say."""
+    for scale, results in stores.items():
         page = filled(page, parts(scale, results))
+    again = replication.table(replication.found(STORES["paper"]), replication.found(AGAIN))
+    return filled(page, {"replication": again})
+
+
+def main() -> None:
+    stores = {scale: Store(path).load() for scale, path in STORES.items()}
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), stores), encoding="utf-8")
+    drawn = 0
+    for scale, results in stores.items():
         for name in PICTURES[scale]:
             figure = figures.FIGURES[name](results)
             if figure is not None:
                 dpi = max(90, WIDTH / figure.get_figwidth())
                 figure.savefig(PAGE.parent / "images" / f"{scale}_{name}.png", dpi=dpi)
                 drawn += 1
-    again = replication.table(replication.found(STORES["paper"]), replication.found(AGAIN))
-    page = filled(page, {"replication": again})
-    PAGE.write_text(page, encoding="utf-8")
     print(f"{PAGE} and {drawn} pictures")
 
 

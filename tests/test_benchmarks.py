@@ -1,0 +1,61 @@
+"""The scripts of benchmarks/ that make tables of the documentation, on the stores that are in the repository."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a script as `python benchmarks/NAME.py` finds it."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
+    """Nobody changes a table by hand, and no store changes without its page."""
+    render_docs = script("render_docs")
+    page = render_docs.PAGE.read_text(encoding="utf-8")
+    stores = {scale: render_docs.Store(path).load() for scale, path in render_docs.STORES.items()}
+    assert render_docs.rendered(page, stores) == page
+
+
+def test_a_mark_that_is_missing_is_named(script: Any) -> None:
+    with pytest.raises(SystemExit, match="<!-- replication -->"):
+        script("render_docs").filled("a page without marks", {"replication": "a table"})
+
+
+def test_replication_is_welchs_by_scipy(script: Any) -> None:
+    replication = script("replication")
+    stores = [replication.found(ROOT / path) for path in ("results", "benchmarks/results/seeds-30-59")]
+    lines = replication.table(*stores).splitlines()
+    assert len(lines) == 2 + 24, "a head, and 2 tasks x 2 algorithms x 6 variants"
+    (line,) = [line for line in lines if line.startswith("| PPO on Hopper-v4: baseline |")]
+    cells = [cell.strip().replace("−", "-") for cell in line.split("|")[2:-1]]
+    for k, store in enumerate(stores):
+        plain, ours = (np.asarray(store["Hopper-v4", "ppo", name].scores) for name in ("plain", "mcclt"))
+        assert cells[k] == f"{plain.mean():,.0f} ± {plain.std(ddof=1) / np.sqrt(30):,.0f} (30)"
+        low, high = scipy.stats.ttest_ind(ours, plain, equal_var=False).confidence_interval()
+        assert cells[2 + k] == f"{ours.mean() - plain.mean():+,.0f} [{low:+,.0f}, {high:+,.0f}]"
+
+
+def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store = "benchmarks/results/seeds-30-59"
+    monkeypatch.setattr("sys.argv", ["pairs.py", str(ROOT / store)])
+    script("pairs").main()
+    head, *_, last = capsys.readouterr().out.splitlines()
+    assert head == "60 pairs", "4 settings x 15"
+    found = script("replication").found(ROOT / store)
+    cells = [cell.strip() for cell in last.split("|")]
+    algo, rest = cells[1].split(" on ")
+    task, names = rest.split(": ")
+    a, b = (found[task, algo.lower(), name].scores for name in names.split(" − "))
+    welch, ranks = scipy.stats.ttest_ind(a, b, equal_var=False), scipy.stats.mannwhitneyu(a, b)
+    assert (cells[3], cells[6]) == (f"{welch.pvalue:.2g}", f"{ranks.pvalue:.2g}")
+    assert cells[5] == f"{np.mean(np.asarray(a)[:, None] > np.asarray(b)):.2f}"
