@@ -32,10 +32,10 @@ class ReportToOptuna:
 
     def on_update(self, trainer: Any, rows: list[dict[str, Any]]) -> None:
         """`rows` has one row per seed; those of an evaluation have its mean return."""
-        returns = [row["eval/mean_reward"] for row in rows if "eval/mean_reward" in row]
-        if returns:
-            self.value = float(np.mean(returns))
-            self.trial.report(self.value, trainer.step)
+        evaluated = [row for row in rows if "eval/mean_reward" in row]
+        if evaluated:
+            self.value = float(np.mean([row["eval/mean_reward"] for row in evaluated]))
+            self.trial.report(self.value, evaluated[-1]["step"])
             if self.trial.should_prune():
                 raise optuna.TrialPruned
 

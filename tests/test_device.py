@@ -249,25 +249,87 @@ def test_a_checkpoint_has_its_lines_in_the_log(
 ) -> None:
     """Whatever was saved: what was logged until then is all that led to it, each update once and in order."""
     freq = {"eval_freq": 8 * every, "checkpoint_freq": 48 if every == 6 else 24}
-    trainer = trainers(**EVALUATED | freq, steps=96)
-    logged: list[Row] = []
-    saved = []
-
-    class Log:
-        def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
-            logged.extend(rows)
-            if trainer.update == interrupt:
-                raise KeyboardInterrupt
-
-        def on_message(self, text: str) -> None: ...
-
+    trainer, log = trainers(**EVALUATED | freq, steps=96), Log(interrupt)
     with pytest.raises(KeyboardInterrupt) if interrupt else contextlib.nullcontext():
-        run(trainer, [Log()], lambda: saved.append((trainer.boundary.update, [row["update"] for row in logged])))
-    assert [update for update, _ in saved] == expected
-    for update, lines in saved:
-        assert lines == [u for u in range(1, update + 1) for _ in trainer.agents]
-    evaluated = [row["update"] for row in logged if "eval/mean_reward" in row]
-    assert evaluated == [u for u in range(every, expected[-1] + 1, every) for _ in trainer.agents]
+        run(trainer, [log], lambda: log.save(trainer))
+    assert log.saved == expected
+    assert log.evaluated == [u for u in range(every, expected[-1] + 1, every) for _ in trainer.agents]
+
+
+class Log:
+    """An observer, and its run directory: what was saved has all that led to it in the log, once and in order."""
+
+    def __init__(self, interrupt: int | None = None) -> None:
+        self.rows: list[Row] = []
+        self.saved: list[int] = []
+        self.interrupt = interrupt
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        self.rows.extend(rows)
+        if trainer.update == self.interrupt:
+            raise KeyboardInterrupt
+
+    def on_message(self, text: str) -> None: ...
+
+    def save(self, trainer: Trainer) -> None:
+        assert trainer.boundary is not None
+        update = trainer.boundary.update
+        assert [row["update"] for row in self.rows] == [u for u in range(1, update + 1) for _ in trainer.agents]
+        self.saved.append(update)
+
+    @property
+    def evaluated(self) -> list[int]:
+        return [row["update"] for row in self.rows if "eval/mean_reward" in row]
+
+
+BROKEN = EnvironmentFault("an environment of the evaluation broke")
+
+
+@pytest.mark.parametrize(
+    ("errors", "raised", "evaluated"),
+    [
+        pytest.param([KeyboardInterrupt], KeyboardInterrupt, True, id="Ctrl-C: it is finished before the end"),
+        pytest.param([KeyboardInterrupt, KeyboardInterrupt], KeyboardInterrupt, False, id="Ctrl-C twice: it is not"),
+        pytest.param([BROKEN], EnvironmentFault, False, id="it fails"),
+        pytest.param([KeyboardInterrupt, BROKEN], EnvironmentFault, False, id="Ctrl-C, and then it fails"),
+    ],
+)
+def test_an_evaluation_that_does_not_end_takes_no_line_with_it(
+    trainers: Any, monkeypatch: pytest.MonkeyPatch, errors: list[Any], raised: type[BaseException], evaluated: bool
+) -> None:
+    """Three updates, the second evaluated; at the end what finishes that evaluation goes wrong."""
+    finish, left = device.Evaluation.finish, list(errors)
+
+    def broken(evaluation: device.Evaluation) -> Any:
+        if left:
+            raise left.pop(0)
+        return finish(evaluation)
+
+    monkeypatch.setattr(device.Evaluation, "finish", broken)
+    trainer, log = trainers(**EVALUATED, steps=24), Log()
+    with pytest.raises(raised):
+        run(trainer, [log], lambda: log.save(trainer))
+    assert not left
+    assert log.saved == [3]
+    assert log.evaluated == ([2] * len(trainer.agents) if evaluated else [])
+
+
+def test_nothing_is_ended_for_a_checkpoint_that_nobody_writes(trainers: Any) -> None:
+    """Checkpoints are due at updates 3 and 6, an evaluation is always under way: its rows come when it ends."""
+    log, calls = Log(), []
+    trainer = trainers(**EVALUATED | {"eval_freq": 40}, steps=56, checkpoint_freq=24)
+    log.on_update = lambda trainer, rows: calls.append([row["update"] for row in rows])  # type: ignore[method-assign]
+    run(trainer, [log])
+    assert [sorted(set(updates)) for updates in calls] == [[1], [2], [3], [4], [], [], [5, 6, 7]]
+
+
+def test_waiting_for_an_evaluation_is_counted(trainers: Any) -> None:
+    trainer = trainers(**EVALUATED)
+    trainer.advance()
+    trainer.advance()
+    before = trainer.timing["evaluate"]
+    for row in trainer.flush():
+        assert row["time/evaluate"] > before
 
 
 def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> None:

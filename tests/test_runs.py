@@ -314,6 +314,23 @@ def test_many_agents_are_logged_as_means() -> None:
     assert set(runs._by_curve(rows, False)) == {f"{g}/seed-{s}" for g in ("a", "b") for s in range(3)}
 
 
+@pytest.mark.parametrize("limit", [64, 0], ids=["agents", "means"])
+def test_rows_of_several_updates_are_as_many_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """As they come where rows waited for an evaluation; only those of the first update were evaluated."""
+    monkeypatch.setattr(runs, "TENSORBOARD_LIMIT", limit)
+    directory = runs.Run.create(tmp_path / "run", CONFIG)
+    rows: list[Row] = [
+        {"group": "a", "seed": 0, "update": u, "step": 16 * u, "x/y": float(u)} | ({"eval/z": 9.0} if u == 2 else {})
+        for u in (2, 3)
+    ]
+    directory.on_update(None, rows)  # type: ignore[arg-type]
+    directory.close()
+    curves = scalars(tmp_path / "run" / "tensorboard" / ("a/seed-0" if limit else "a"))
+    assert curves == {"x/y": [(32, 2.0), (48, 3.0)], "eval/z": [(32, 9.0)]}
+
+
 def test_messages_are_kept(tmp_path: Path) -> None:
     directory = runs.Run.create(tmp_path, CONFIG)
     directory.on_message("one")

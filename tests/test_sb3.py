@@ -366,6 +366,24 @@ def test_one_agent_of_a_population() -> None:
         assert evaluate_policy(Chosen(), env, 3) == alone
 
 
+@pytest.mark.parametrize("stop_at", [None, 3 * CALLS])
+def test_evaluations_beside_training_delay_the_log_only(tmp_path: Path, stop_at: int | None) -> None:
+    """On engine `warp` rows wait for their evaluation: no step is told twice, no line is lost."""
+    pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
+    model = make("HalfCheetah-v5", engine="warp", eval_freq=32, eval_episodes=2, max_episode_steps=40)
+    model.set_logger(logger.configure(str(tmp_path), ["csv"]))
+    diary = Diary(stop_at)
+    diary._on_step = lambda: diary.n_calls != stop_at  # what a step was is not known here
+    model.learn(80, callback=diary)
+    model.logger.close()
+    updates = 5 if stop_at is None else 3
+    assert diary.n_calls == updates * CALLS
+    assert diary.events.count("rollout start") == updates
+    rows = read(tmp_path)
+    assert [row["time/total_timesteps"] for row in rows] == [str(16 * u) for u in range(1, updates + 1)]
+    assert [bool(row["eval/mean_reward"]) for row in rows] == [u % 2 == 0 for u in range(1, updates + 1)]
+
+
 def test_the_logger_gets_every_update(tmp_path: Path) -> None:
     model = make(env=Counter, seed=[3, 8])
     model.set_logger(logger.configure(str(tmp_path), ["csv"]))

@@ -246,16 +246,15 @@ class Evaluation:
         """Takes in the step that is under way and begins the next; does not wait for it."""
         if self.ended:
             return
-        interrupts.check()
         step = self._env.receive()
         self._tally = _count(self._tally, step)
         self._t += 1
         if self._t == self._env.spec.max_episode_steps:
             self.ended = True
         elif self._t % GLANCE == 0:
-            self.ended = not bool(self._seen)  # of the last glance: it is known by now, so this does not wait
+            self.ended = not bool(self._seen)  # of the last glance, so that the device has steps to do meanwhile
             self._seen = self._tally.running.any()
-        if self._t == LONGEST and not self.ended:
+        if self._t >= LONGEST and not self.ended:
             raise EnvironmentFault(
                 f"An episode of {self._env.spec.task} did not end within {LONGEST:,} steps: "
                 "give a limit, max_episode_steps."
@@ -266,6 +265,7 @@ class Evaluation:
     def finish(self) -> Episodes:
         """What was found, when all episodes have ended."""
         while not self.ended:
+            interrupts.check()
             self.go_on()
         self._env.check_room()
         returns = np.asarray(self._tally.returns, float).reshape(self._shape[0], -1)

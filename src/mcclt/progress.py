@@ -20,6 +20,7 @@ class Display:
         self._live = console.is_terminal
         self._began, self._start = time.perf_counter(), start
         self._printed = start * LINES // total
+        self._text = ""
         if self._live:
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -47,14 +48,14 @@ class Display:
         step = min(trainer.step, self.total)
         elapsed = time.perf_counter() - self._began
         fps = (step - self._start) * len(trainer.agents) / max(elapsed, 1e-9)
-        text = describe(rows)
+        self._text = describe(rows) if rows else self._text
         if self._live:
-            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=text)
+            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=self._text)
         elif step * LINES // self.total > self._printed or trainer.finished:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
             self.console.print(
-                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {text}",
+                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {self._text}",
                 soft_wrap=True,
                 markup=False,
                 emoji=False,

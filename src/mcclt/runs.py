@@ -14,6 +14,7 @@ import fcntl
 import functools
 import importlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -91,8 +92,10 @@ class Run:
         text = "".join(json.dumps(finite(row | {"time": now})) + "\n" for row in rows)
         with _writable(self.path):
             _append(self._metrics, text.encode())
-            for tracker in self._trackers:
-                tracker.log(rows)
+            for _, of_one in itertools.groupby(rows, lambda row: row["update"]):
+                update = list(of_one)
+                for tracker in self._trackers:
+                    tracker.log(update)
 
     def on_message(self, text: str) -> None:
         """Keeps what a person was told."""

@@ -191,9 +191,14 @@ class Replay:
 
     def __init__(self, model: Any, callback: Any, recorder: Recorder) -> None:
         self._model, self._callback, self._recorder = model, callback, recorder
+        self._update = -1
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         """One rollout of Stable-Baselines3, and its log; a callback that returns False ends the training."""
+        if trainer.update == self._update:  # only rows that waited for an evaluation
+            self._log(trainer, rows)
+            return
+        self._update = trainer.update
         self._model._follow(trainer.config, next(iter(trainer.states.values())))
         go_on = self._replay(trainer)
         self._model.num_timesteps = trainer.step
@@ -201,14 +206,21 @@ class Replay:
             self._callback.on_rollout_end()
         else:
             trainer.config = dataclasses.replace(trainer.config, steps=trainer.step)  # nothing is left to do
-        for row in (row for row in rows if row["seed"] == self._model.seeds[0]):
+        self._log(trainer, rows)
+        if not trainer.finished:
+            self._callback.on_rollout_start()
+
+    def _log(self, trainer: Trainer, rows: list[Row]) -> None:
+        """A line for each update of the first agent; if that has stopped, for what callbacks have recorded."""
+        own = [row for row in rows if row["seed"] == self._model.seeds[0]]
+        if not own and not trainer.evaluating:
+            own = [{"step": trainer.step}]
+        for row in own:
             for name, value in row.items():
                 if "/" in name:
                     self._model.logger.record(name, value)
-        self._model.logger.record("time/total_timesteps", trainer.step, exclude="tensorboard")
-        self._model.dump_logs()
-        if not trainer.finished:
-            self._callback.on_rollout_start()
+            self._model.logger.record("time/total_timesteps", row["step"], exclude="tensorboard")
+            self._model.logger.dump(row["step"])
 
     def _replay(self, trainer: Trainer) -> bool:
         """Whether training goes on after this update."""

@@ -37,6 +37,7 @@ class Observer(Protocol):
         """After every update, with one row per agent that is still training.
 
         On engine `warp` rows wait for the evaluation of their update: then there are none, or those of several updates.
+        If training is ended meanwhile, there is one more call, with those that waited.
         """
         ...
 
@@ -160,8 +161,8 @@ class Trainer:
     def advance(self) -> list[Row]:
         """Collects, learns, and evaluates where it is due; returns the rows to log.
 
-        Where environments live on the device, an evaluation goes on beside the next updates. Until it ends no rows are
-        returned; then all of them are, in order. `flush` ends it.
+        Where environments live on the device, an evaluation goes on beside the next updates. Until it ends the rows of
+        its update and all after are held back; then they are returned, in order. `flush` ends it.
 
         Raises:
             EnvironmentFault: with `on_nan = "raise"`; `boundary` then holds the state before this update.
@@ -197,9 +198,19 @@ class Trainer:
         """Whether an evaluation is under way, and rows wait for it."""
         return self._evaluation is not None
 
-    def flush(self) -> list[Row]:
-        """Ends an evaluation that is under way; returns the rows that waited for it."""
+    def flush(self, abandon: bool = False) -> list[Row]:
+        """Ends an evaluation that is under way; returns the rows that waited for it.
+
+        Args:
+            abandon: Do without what it would have found, and do not wait.
+        """
+        if abandon:
+            self._evaluation = None
+        started = time.perf_counter()
         self._end_evaluation()
+        for row in self._held:
+            if row["update"] == self.update:  # that is when it was waited for
+                row["time/evaluate"] += time.perf_counter() - started
         return self._complete()
 
     def _rewind(self, to: Boundary) -> None:
@@ -307,9 +318,16 @@ class Trainer:
             self._evaluated[self.update] = self.evaluate(config.eval_episodes, self.update)[0]
 
     def _end_evaluation(self) -> None:
-        if self._evaluation is not None:
-            evaluation, self._evaluation = self._evaluation, None
-            self._evaluated[self._evaluating] = self._checked(evaluation.finish()).returns
+        if self._evaluation is None:
+            return
+        try:
+            found = self._evaluation.finish()
+        except Exception:  # but after Ctrl-C it can be finished
+            self._evaluation = None
+            raise
+        self._evaluation = None
+        where = f"the evaluation of update {self._evaluating}"
+        self._evaluated[self._evaluating] = self._checked(found, where).returns
 
     def evaluate(self, episodes: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Deterministic episodes of every agent on environments of their own.
@@ -325,6 +343,7 @@ class Trainer:
             self._end_evaluation()  # in the same environments, perhaps
             evaluation = self._begin_evaluation(episodes, index)
             while not evaluation.ended:
+                interrupts.check()
                 evaluation.go_on()
                 self._learnt.go_on()
             found = evaluation.finish()
@@ -335,13 +354,13 @@ class Trainer:
                 found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
             finally:
                 env.close()
-        self._checked(found)
+        self._checked(found, "the evaluation")
         return found.returns, found.lengths
 
-    def _checked(self, found: Episodes) -> Episodes:
+    def _checked(self, found: Episodes, where: str) -> Episodes:
         """The same, if no environment failed or that is only to be told."""
         for fault in found.faults:
-            what = f"In the evaluation, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
+            what = f"In {where}, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
             if self.config.on_nan == "raise":
                 raise EnvironmentFault(what)
             self.messages.append(what)
@@ -452,6 +471,7 @@ class Trainer:
             shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
             obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
 
+        self._evaluation, self._evaluated, self._held = None, {}, []
         self._learnt = Learnt(states)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
@@ -529,7 +549,8 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
     """Trains to the end, telling observers, saving where it is due.
 
     Whatever interrupts it (Ctrl-C, a broken environment), `save` is called before the error goes on, with
-    the state at the last boundary between updates.
+    the state at the last boundary between updates. An evaluation that is under way is ended first; a second Ctrl-C
+    does without it.
     """
     config = trainer.config
 
@@ -546,7 +567,12 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
     def keep() -> None:
         """A checkpoint, and in the log all that led to it: whoever continues from it writes only what follows."""
         try:
-            if rows := trainer.flush():  # those that waited for an evaluation, if one is under way
+            try:
+                rows = trainer.flush()
+            except BaseException:  # the evaluation failed, or somebody will not wait for it: the rows are good
+                tell(trainer.flush(abandon=True))
+                raise
+            if rows or trainer.messages:
                 tell(rows)
         finally:
             if save is not None:
@@ -557,12 +583,18 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | 
             late = False
             while not trainer.finished:
                 interrupts.check()
-                tell(trainer.advance())
+                rows = trainer.advance()
                 due = crossed(trainer.step, config.steps_per_update, config.checkpoint_freq)
                 # A checkpoint would end an evaluation that goes on beside training: it waits, until the next is due.
                 wait = trainer.evaluating and not (due and late)
                 late = late or due
-                if trainer.finished or (late and not wait):
+                ending = trainer.finished or (late and not wait and save is not None)
+                try:
+                    if ending:
+                        rows += trainer.flush()
+                finally:
+                    tell(rows)
+                if ending or trainer.finished:  # an observer may have ended it
                     keep()
                     late = False
     except KeyboardInterrupt:

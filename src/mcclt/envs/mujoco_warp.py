@@ -336,7 +336,7 @@ class _Worlds:
             self._data.overflow.zero_()
 
     def on_stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it Warp works, and hands over, in the stream of these worlds. Nothing is shared with other streams."""
+        """Within it Warp works, and hands over, in the stream of these worlds, which share nothing with others."""
         return self._wp.ScopedStream(self._stream, sync_enter=False)
 
     def _mailbox(self, names: Sequence[str]) -> tuple[Any, list[tuple[Any, Any]]]:

@@ -107,12 +107,13 @@ class _Reporter:
     """Passes progress on."""
 
     def __init__(self, report: Report) -> None:
-        self._report = report
+        self._report, self._text = report, ""
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         from mcclt.progress import describe
 
-        self._report(trainer.step, describe(rows))
+        self._text = describe(rows) if rows else self._text  # rows may wait for an evaluation
+        self._report(trainer.step, self._text)
 
     def on_message(self, text: str) -> None:
         """Kept in the folder, and among the unit's failures if an agent is lost."""
