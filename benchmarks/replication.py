@@ -24,7 +24,8 @@ def found(store: Path) -> Found:
 
 def table(first: Found, second: Found) -> str:
     """In Markdown, one line per setting of both."""
-    lines = ["| | mean, first | second | MC-CLT above it, first | second |", "|---|---|---|---|---|"]
+    head = "| | mean, first | mean, second | MC-CLT above it, first | MC-CLT above it, second |"
+    lines = [head, "|---|---|---|---|---|"]
     for key, series in first.items():
         if key in second:
             task, algo, _ = key
@@ -37,7 +38,7 @@ def table(first: Found, second: Found) -> str:
 
 def _mean(series: Series) -> str:
     summary = stats.summarise(series.scores)
-    return f"{summary.mean:,.0f} ± {summary.se:,.0f} ({summary.n})"
+    return f"{summary.mean:,.0f} ± {summary.se:,.0f}"
 
 
 def _advantage(ours: Series | None, other: Series) -> str:
