@@ -178,8 +178,7 @@ class RunConfig:
     final_episodes: int = 100
     """Deterministic episodes of each agent at the end; 0: none."""
     checkpoint_freq: int = 100_000
-    """Steps between checkpoints; one is always written at the end. On engine `warp` one waits for an evaluation that is
-    under way, until the next is due."""
+    """Steps between checkpoints, of which one is at the end (on engine `warp` one waits for a running evaluation)."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
     """If an environment raises, hangs or returns NaN: end the run, stop its agent, restart it (twice running: stop)."""
 
