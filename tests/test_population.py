@@ -26,7 +26,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def learners() -> dict[str, Learner]:
-    small: dict[str, Any] = {"critic_iterations": 4, "policy_iterations": 3, "critic_hidden": (8, 8)}
+    small: dict[str, Any] = {"critic_iterations": 4, "policy_iterations": 3}
+    small |= {"critic_hidden": (8,), "policy_hidden": (8,)}
     return {name: Learner(AgentConfig(**small, **settings), SPEC) for name, settings in SETTINGS.items()}
 
 
