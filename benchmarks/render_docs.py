@@ -60,7 +60,7 @@ def rendered(page: str, stores: dict[str, Results]) -> str:
     """The page with all that stores say."""
     for scale, results in stores.items():
         page = filled(page, parts(scale, results))
-    again = replication.table(replication.found(STORES["paper"]), replication.found(AGAIN))
+    again = replication.table(first=replication.found(STORES["paper"]), second=replication.found(AGAIN))
     return filled(page, {"replication": again})
 
 

@@ -3,10 +3,12 @@
     python benchmarks/replication.py results benchmarks/results/seeds-30-59
 
 For each setting that both have: the mean and its standard error over seeds, and how far MC-CLT is above it, with
-Welch's 95 % interval.
+Welch's 95 % interval, in the first, the second, and both as one; and the smallest p of a mean in the first against the
+same in the second.
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from mcclt.experiments import stats
@@ -22,16 +24,25 @@ def found(store: Path) -> Found:
     return {(series.task, series.algo, series.variant): series for series in Store(store).load().mains}
 
 
-def table(first: Found, second: Found) -> str:
-    """In Markdown, one line per setting of both."""
-    head = "| | mean, first | mean, second | MC-CLT above it, first | MC-CLT above it, second |"
-    lines = [head, "|---|---|---|---|---|"]
-    for key, series in first.items():
-        if key in second:
+def pooled(first: Found, second: Found) -> Found:
+    """All seeds of what both have."""
+    return {
+        key: dataclasses.replace(series, results=series.results + second[key].results)
+        for key, series in first.items()
+        if key in second
+    }
+
+
+def table(**stores: Found) -> str:
+    """In Markdown, one line per setting that all stores have."""
+    names = [*(f"mean, {name}" for name in stores), *(f"MC-CLT above it, {name}" for name in stores)]
+    lines = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    for key, series in next(iter(stores.values())).items():
+        if all(key in store for store in stores.values()):
             task, algo, _ = key
             cells = [f"{algo.upper()} on {task}: {series.label}"]
-            cells += [_mean(store[key]) for store in (first, second)]
-            cells += [_advantage(store.get((task, algo, "mcclt")), store[key]) for store in (first, second)]
+            cells += [_mean(store[key]) for store in stores.values()]
+            cells += [_advantage(store.get((task, algo, "mcclt")), store[key]) for store in stores.values()]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -53,7 +64,12 @@ def main() -> None:
     parser.add_argument("first", type=Path, help="a directory of results")
     parser.add_argument("second", type=Path, help="another, with other seeds")
     stores = parser.parse_args()
-    print(table(found(stores.first), found(stores.second)))
+    first, second = found(stores.first), found(stores.second)
+    both = pooled(first, second)
+    print(table(first=first, second=second, both=both))
+    p = [p for key in both if (p := stats.compare(first[key].scores, second[key].scores).p) is not None]
+    if p:
+        print(f"\nThe first against the second: the smallest p of {len(p)} is {min(p):.2f}.")
 
 
 if __name__ == "__main__":

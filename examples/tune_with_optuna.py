@@ -9,6 +9,7 @@ be luck. Each evaluation during training is reported to Optuna, which prunes the
 With --storage a study is kept, continued by the same command, and shared by all processes that are given it.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ class ReportToOptuna:
         self.value = -np.inf
 
     def on_update(self, trainer: Any, rows: list[dict[str, Any]]) -> None:
-        """`rows` has one row per seed; those of an evaluation have its mean return."""
-        evaluated = [row for row in rows if "eval/mean_reward" in row]
-        if evaluated:
-            self.value = float(np.mean([row["eval/mean_reward"] for row in evaluated]))
-            self.trial.report(self.value, evaluated[-1]["step"])
+        """`rows` has one row per seed (and update); those of an evaluation have its mean return."""
+        evaluated = (row for row in rows if "eval/mean_reward" in row)
+        for step, seeds in itertools.groupby(evaluated, lambda row: row["step"]):
+            self.value = float(np.mean([row["eval/mean_reward"] for row in seeds]))
+            self.trial.report(self.value, step)
             if self.trial.should_prune():
                 raise optuna.TrialPruned
 

@@ -33,16 +33,17 @@ def test_a_mark_that_is_missing_is_named(script: Any) -> None:
 
 def test_replication_is_welchs_by_scipy(script: Any) -> None:
     replication = script("replication")
-    stores = [replication.found(ROOT / path) for path in ("results", "benchmarks/results/seeds-30-59")]
-    lines = replication.table(*stores).splitlines()
+    first, second = (replication.found(ROOT / path) for path in ("results", "benchmarks/results/seeds-30-59"))
+    stores = {"first": first, "second": second, "both": replication.pooled(first, second)}
+    lines = replication.table(**stores).splitlines()
     assert len(lines) == 2 + 24, "a head, and 2 tasks x 2 algorithms x 6 variants"
     (line,) = [line for line in lines if line.startswith("| PPO on Hopper-v4: baseline |")]
     cells = [cell.strip().replace("−", "-") for cell in line.split("|")[2:-1]]
-    for k, store in enumerate(stores):
+    for k, (store, n) in enumerate(zip(stores.values(), (30, 30, 60), strict=True)):
         plain, ours = (np.asarray(store["Hopper-v4", "ppo", name].scores) for name in ("plain", "mcclt"))
-        assert cells[k] == f"{plain.mean():,.0f} ± {plain.std(ddof=1) / np.sqrt(30):,.0f}"
+        assert cells[k] == f"{plain.mean():,.0f} ± {plain.std(ddof=1) / np.sqrt(n):,.0f}"
         low, high = scipy.stats.ttest_ind(ours, plain, equal_var=False).confidence_interval()
-        assert cells[2 + k] == f"{ours.mean() - plain.mean():+,.0f} [{low:+,.0f}, {high:+,.0f}]"
+        assert cells[3 + k] == f"{ours.mean() - plain.mean():+,.0f} [{low:+,.0f}, {high:+,.0f}]"
 
 
 def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,26 +236,6 @@ def test_an_evaluation_goes_on_beside_training_and_finds_the_same(trainers: Any)
     assert beside.flush() == []
 
 
-@pytest.mark.parametrize(
-    ("every", "interrupt", "expected"),
-    [
-        pytest.param(6, None, [11, 12], id="the sixth update's waits for its evaluation, which lasts five"),
-        pytest.param(2, None, [6, 12], id="one is always under way: the third's waits until the next is due"),
-        pytest.param(2, 5, [5], id="interrupted"),
-    ],
-)
-def test_a_checkpoint_has_its_lines_in_the_log(
-    trainers: Any, every: int, interrupt: int | None, expected: list[int]
-) -> None:
-    """Whatever was saved: what was logged until then is all that led to it, each update once and in order."""
-    freq = {"eval_freq": 8 * every, "checkpoint_freq": 48 if every == 6 else 24}
-    trainer, log = trainers(**EVALUATED | freq, steps=96), Log(interrupt)
-    with pytest.raises(KeyboardInterrupt) if interrupt else contextlib.nullcontext():
-        run(trainer, [log], lambda: log.save(trainer))
-    assert log.saved == expected
-    assert log.evaluated == [u for u in range(every, expected[-1] + 1, every) for _ in trainer.agents]
-
-
 class Log:
     """An observer, and its run directory: what was saved has all that led to it in the log, once and in order."""
 
@@ -280,6 +260,26 @@ class Log:
     @property
     def evaluated(self) -> list[int]:
         return [row["update"] for row in self.rows if "eval/mean_reward" in row]
+
+
+@pytest.mark.parametrize(
+    ("every", "interrupt", "expected"),
+    [
+        pytest.param(6, None, [11, 12], id="the sixth update's waits for its evaluation, which lasts five"),
+        pytest.param(2, None, [6, 12], id="one is always under way: the third's waits until the next is due"),
+        pytest.param(2, 5, [5], id="interrupted"),
+    ],
+)
+def test_a_checkpoint_has_its_lines_in_the_log(
+    trainers: Any, every: int, interrupt: int | None, expected: list[int]
+) -> None:
+    """Whatever was saved: what was logged until then is all that led to it, each update once and in order."""
+    freq = {"eval_freq": 8 * every, "checkpoint_freq": 48 if every == 6 else 24}
+    trainer, log = trainers(**EVALUATED | freq, steps=96), Log(interrupt)
+    with pytest.raises(KeyboardInterrupt) if interrupt else contextlib.nullcontext():
+        run(trainer, [log], lambda: log.save(trainer))
+    assert log.saved == expected
+    assert log.evaluated == [u for u in range(every, expected[-1] + 1, every) for _ in trainer.agents]
 
 
 BROKEN = EnvironmentFault("an environment of the evaluation broke")

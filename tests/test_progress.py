@@ -41,6 +41,15 @@ def play(console: Console, total: int, stride: int, start: int = 0) -> None:
             display.on_update(trainer, [row("mcclt", 3.0), row("mcclt", 5.0, 1)])
 
 
+def test_rows_that_wait_leave_what_was_shown() -> None:
+    out, trainer = StringIO(), Fake(2)
+    with Display(Console(file=out, highlight=False), 2, 0) as display:
+        for rows in ([row("mcclt", 3.0)], []):
+            trainer.step += 1
+            display.on_update(trainer, rows)  # type: ignore[arg-type]
+    assert [line.endswith("mcclt return 3") for line in out.getvalue().splitlines()] == [True, True]
+
+
 def plain_lines(total: int, stride: int, start: int = 0) -> list[str]:
     out = StringIO()
     play(Console(file=out, highlight=False), total, stride, start)
