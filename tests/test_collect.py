@@ -78,21 +78,21 @@ def test_episode_statistics() -> None:
 def test_statistics_survive_a_round_trip() -> None:
     setup = Setup(Counter)
     setup.collect(12)
-    again = EpisodeStats.from_arrays(setup.stats.to_arrays())
+    again = EpisodeStats.from_arrays(setup.stats.to_arrays(), setup.stats.first_cuts)
     assert again.returns == setup.stats.returns and again.lengths == setup.stats.lengths
     assert type(again.lengths[0][0]) is int
     assert (again.running == setup.stats.running).all() and (again.length == setup.stats.length).all()
     assert again.returns[0].maxlen == setup.stats.returns[0].maxlen
-    again.add(np.ones((2, 2)), np.ones((2, 2), bool))
+    again.add(np.ones((2, 2)), np.ones((2, 2), bool), np.zeros((2, 2), bool))
     assert setup.stats.running[0, 0] == 1, "not shared memory"
 
 
 def test_only_recent_episodes_count() -> None:
     stats = EpisodeStats.empty(1, 1)
     for i in range(150):
-        stats.add(np.full((1, 1), float(i)), np.ones((1, 1), bool))
+        stats.add(np.full((1, 1), float(i)), np.ones((1, 1), bool), np.zeros((1, 1), bool))
     assert list(stats.returns[0]) == list(range(50, 150))
-    assert EpisodeStats.from_arrays(stats.to_arrays()).returns == stats.returns
+    assert EpisodeStats.from_arrays(stats.to_arrays(), stats.first_cuts).returns == stats.returns
 
 
 def test_actions_are_clipped_towards_the_environment_only() -> None:

@@ -34,32 +34,46 @@ class EpisodeStats:
     """[A] the last finished episodes' returns."""
     lengths: list[deque[int]] = field(default_factory=list)
     """[A] and their lengths."""
+    cut_at: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[A, E] int64: the length at which a running episode is cut, to bring environments out of lockstep; 0: not."""
+    first_cuts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[E] int64: `cut_at` of episodes that start together; see `staggered`."""
 
     @classmethod
-    def empty(cls, agents: int, n_envs: int) -> "EpisodeStats":
-        """No episode seen."""
+    def empty(cls, agents: int, n_envs: int, first_cuts: np.ndarray | None = None) -> "EpisodeStats":
+        """No episode seen; those of each agent are about to start together, and nothing cuts them unless given."""
+        first_cuts = np.zeros(n_envs, np.int64) if first_cuts is None else first_cuts
         return cls(
             np.zeros((agents, n_envs)),
             np.zeros((agents, n_envs), np.int64),
             [deque(maxlen=RECENT) for _ in range(agents)],
             [deque(maxlen=RECENT) for _ in range(agents)],
+            np.tile(first_cuts, (agents, 1)),
+            first_cuts,
         )
 
-    def add(self, reward: np.ndarray, done: np.ndarray) -> None:
-        """Counts one step: reward [A, E], done [A, E]."""
+    def due(self) -> np.ndarray:
+        """Which running episodes [A, E] are to be cut at the coming step, unless they end there by themselves."""
+        return self.length + 1 == self.cut_at
+
+    def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        """Counts one step: all [A, E], `truncated` also where an episode was cut. A cut one is no whole episode."""
         self.running += reward
         self.length += 1
+        done = terminated | truncated
         if np.count_nonzero(done):
-            for a, e in np.argwhere(done & np.isfinite(self.running)):  # a fault's reward is not a return
+            whole = terminated | (self.length != self.cut_at)
+            for a, e in np.argwhere(done & whole & np.isfinite(self.running)):  # a fault's reward is not a return
                 self.returns[a].append(float(self.running[a, e]))
                 self.lengths[a].append(int(self.length[a, e]))
-            self.running[done] = 0
-            self.length[done] = 0
+            for array in (self.running, self.length, self.cut_at):
+                array[done] = 0
 
-    def forget_running(self, agent: int) -> None:
-        """Drops the unfinished episodes of one agent."""
+    def start_together(self, agent: int) -> None:
+        """Drops the unfinished episodes of one agent, whose environments all start anew."""
         self.running[agent] = 0
         self.length[agent] = 0
+        self.cut_at[agent] = self.first_cuts
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """As plain arrays, for a checkpoint; unused places are NaN."""
@@ -67,10 +81,11 @@ class EpisodeStats:
         for a, (returns, lengths) in enumerate(zip(self.returns, self.lengths, strict=True)):
             recent[0, a, : len(returns)] = returns
             recent[1, a, : len(lengths)] = lengths
-        return {"running": self.running.copy(), "length": self.length.copy(), "recent": recent}
+        running = {"running": self.running, "length": self.length, "cut_at": self.cut_at}
+        return {name: array.copy() for name, array in running.items()} | {"recent": recent}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "EpisodeStats":
+    def from_arrays(cls, arrays: dict[str, np.ndarray], first_cuts: np.ndarray) -> "EpisodeStats":
         """Reads what `to_arrays` gave."""
         recent = arrays["recent"]
         finished = [~np.isnan(row) for row in recent[0]]
@@ -79,7 +94,21 @@ class EpisodeStats:
             arrays["length"].copy(),
             [deque(row[ok].tolist(), maxlen=RECENT) for row, ok in zip(recent[0], finished, strict=True)],
             [deque(row[ok].astype(int).tolist(), maxlen=RECENT) for row, ok in zip(recent[1], finished, strict=True)],
+            arrays["cut_at"].copy(),
+            first_cuts,
         )
+
+
+def staggered(n_envs: int, limit: int | None) -> np.ndarray:
+    """Lengths [E] at which to cut the first episodes of environments that start together; 0: not at all.
+
+    Environment e is cut after (E - e)/E of the time limit. Otherwise, where no episode ends before the limit,
+    environments would stay in lockstep for ever, and every update see the same part of an episode in all of them.
+    """
+    if limit is None:
+        return np.zeros(n_envs, np.int64)
+    lengths = -(-limit * np.arange(n_envs, 0, -1) // n_envs)  # rounded up
+    return np.where(lengths < limit, lengths, 0)
 
 
 @dataclass(frozen=True)
@@ -116,7 +145,7 @@ def collect(
         params: policies' parameters as NumPy arrays, stacked [A, ...].
         obs: [A, E, O] what to act on first.
         noise: [A, T, E, D] the randomness of the actions.
-        stats: running returns, updated in place.
+        stats: running returns, updated in place; and which episodes to cut.
         raise_faults: raise at the first fault; otherwise the agent's episodes restart, the fault is
             reported, and that agent's rollout must not be learnt from (its numbers are zeros).
 
@@ -141,7 +170,7 @@ def collect(
         mask = np.zeros((agents, n_envs), bool)
         for fault in found:
             faults.setdefault(fault.agent, fault)
-            stats.forget_running(fault.agent)
+            stats.start_together(fault.agent)
             mask[fault.agent] = True
         fresh = env.restart(mask.reshape(-1)).reshape(agents, n_envs, -1)
         # A restart may fail as well: its agent acts on zeros, and is not learnt from.
@@ -158,13 +187,21 @@ def collect(
         next_obs = step.next_obs.reshape(agents, n_envs, -1)
         terminated = step.terminated.reshape(agents, n_envs)
         truncated = step.truncated.reshape(agents, n_envs)
+        due = stats.due() & ~(terminated | truncated)
+        cutting = np.count_nonzero(due) > 0
+        if cutting:
+            truncated = truncated | due
 
         obs_buffer[:, t], action_buffer[:, t], reward_buffer[:, t] = obs, action, reward
         terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
         obs = step.obs.reshape(agents, n_envs, -1)
-        stats.add(reward, terminated | truncated)
+        stats.add(reward, terminated, truncated)
         if found := find_faults(env, reward, next_obs, obs, t):
             obs = settle(found)
+        if cutting:
+            obs = env.restart(due.reshape(-1)).reshape(agents, n_envs, -1)
+            if found := find_faults(env, np.zeros_like(reward), obs, obs, t):
+                obs = settle(found)
 
     for agent in faults:
         for buffer in (obs_buffer, next_buffer, reward_buffer):

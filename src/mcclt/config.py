@@ -146,6 +146,8 @@ class AgentConfig:
 MAX_SEED = 2**32 - 1
 FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
+UNSTATED = {"stagger": False}
+"""What stored settings mean that do not state a later one, where that is not its default."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ class RunConfig:
     """What steps the task: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""
     n_envs: int = 16
     """Parallel environments per agent."""
+    stagger: bool = True
+    """Cut first episodes so that an agent's environments are spread over the time limit, not in lockstep for ever."""
     steps_per_update: int = 4_000
     """Steps an agent collects, over all its environments, before it learns."""
     max_episode_steps: int | None = None
@@ -413,7 +417,7 @@ def from_dict(data: Mapping[str, Any]) -> RunConfig:
     """Reads what `to_dict` wrote."""
     if not isinstance(data, dict):
         raise ConfigError("A run's configuration must be a table of settings.")
-    data = dict(data)
+    data = UNSTATED | data
     groups = data.pop("groups", None)
     if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):
         raise ConfigError("A run's configuration must have a table of groups.")

@@ -4,6 +4,7 @@ The loops are those of `collect.py` and `evaluate.py`. The host only launches: i
 waits once, at the end.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
@@ -106,6 +107,15 @@ def _record(rollout: Rollout, step: Any, t: jax.Array) -> tuple[Rollout, jax.Arr
     return rollout, step.obs.reshape(agents, n_envs, -1), t + 1
 
 
+@functools.partial(jax.jit, donate_argnames="rollout")
+def _cut(rollout: Rollout, due: jax.Array, t: jax.Array) -> tuple[Rollout, jax.Array]:
+    """Cuts the episodes `due` [A, E] at the step before t, if none ended in this rollout; and which those are [n]."""
+    ended = (rollout.terminated | rollout.truncated) & (jnp.arange(rollout.reward.shape[1]) < t)[None, :, None]
+    cut = due & ~ended.any(axis=1)
+    truncated = rollout.truncated.at[:, t - 1].set(rollout.truncated[:, t - 1] | cut)
+    return dataclasses.replace(rollout, truncated=truncated), cut.reshape(-1)
+
+
 @jax.jit
 def _finite(rollout: Rollout) -> jax.Array:
     """[A, T, E] whether reward and successor are numbers."""
@@ -145,28 +155,32 @@ def collect(
     params, bounds, noise, rollout, obs, t = jax.device_put(
         (params, bounds, noise, rollout, obs, np.int32(0)), jax.devices()[0]
     )
-    for _ in range(horizon):
+    until_cut = stats.cut_at - stats.length  # of episodes that do not end before
+    for i in range(horizon):
         interrupts.check()
         sent, rollout = _act(policy, params, bounds, rollout, noise, obs, t)
         env.send(sent)
         meanwhile()
         rollout, obs, t = _record(rollout, env.receive(), t)
+        due = until_cut == i + 1
+        if due.any():
+            rollout, which = _cut(rollout, jax.device_put(due, jax.devices()[0]), t)
+            obs = env.restart_device(which).reshape(obs.shape)
     env.check_room()
 
-    reward = np.asarray(rollout.reward)
-    done = np.asarray(rollout.terminated | rollout.truncated)
+    reward, terminated, truncated = (np.asarray(x) for x in (rollout.reward, rollout.terminated, rollout.truncated))
     for i in range(horizon):
-        stats.add(reward[:, i], done[:, i])
+        stats.add(reward[:, i], terminated[:, i], truncated[:, i])
     faults = _faults(np.asarray(_finite(rollout)))
     if faults and raise_faults:
         raise FaultError(faults[0])
     if faults:
-        which = np.zeros((agents, n_envs), bool)
+        spoilt = np.zeros((agents, n_envs), bool)
         for fault in faults:
-            stats.forget_running(fault.agent)
-            which[fault.agent] = True
-        obs = env.restart_device(jnp.asarray(which.reshape(-1))).reshape(agents, n_envs, -1)
-        bad = jnp.asarray(which.any(axis=1))[:, None, None]
+            stats.start_together(fault.agent)
+            spoilt[fault.agent] = True
+        obs = env.restart_device(jnp.asarray(spoilt.reshape(-1))).reshape(agents, n_envs, -1)
+        bad = jnp.asarray(spoilt.any(axis=1))[:, None, None]
         rollout = Rollout(
             jnp.where(bad[..., None], 0, rollout.obs),
             rollout.action,

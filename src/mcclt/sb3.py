@@ -156,9 +156,17 @@ class Recorder:
         return self._env.reset()
 
     def restart(self, which: np.ndarray) -> np.ndarray:
-        """Abandons some episodes."""
-        self._forget(which[: len(self._returns)])
-        return self._env.restart(which)
+        """Abandons some episodes: their last step ends them as a time limit does, but they are no whole episodes."""
+        n = len(self._returns)
+        fresh = self._env.restart(which)
+        if self._steps:
+            last = self._steps[-1]
+            for e in np.flatnonzero(which[:n] & ~last["dones"]):
+                last["infos"][e] |= {"TimeLimit.truncated": True, "terminal_observation": last["new_obs"][e].copy()}
+            last["dones"] |= which[:n]
+            last["new_obs"] = np.where(which[:n, None], fresh[:n], last["new_obs"])
+        self._forget(which[:n])
+        return fresh
 
     def step(self, action: np.ndarray) -> Step:
         """Steps, and remembers."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt import checkpoint, device, interrupts, metadata, normalisation
-from mcclt.collect import EpisodeStats, Fault, FaultError, collect
+from mcclt.collect import EpisodeStats, Fault, FaultError, collect, staggered
 from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
@@ -99,7 +99,8 @@ class Trainer:
         self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()})
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
-        self.stats = EpisodeStats.empty(len(self.agents), config.n_envs)
+        cuts = staggered(config.n_envs, self.spec.max_episode_steps) if config.stagger else None
+        self.stats = EpisodeStats.empty(len(self.agents), config.n_envs, cuts)
         self.timing: dict[str, float] = {}
         self._evaluators: dict[int, Any] = {}
         self._evaluation: device.Evaluation | None = None
@@ -216,14 +217,14 @@ class Trainer:
     def _rewind(self, to: Boundary) -> None:
         """Undoes a half-made update, so that training can go on in this process too."""
         self.update, self._learnt, self.status = to.update, to.learnt, list(to.status)
-        self.stats = EpisodeStats.from_arrays(to.stats)
+        self.stats = EpisodeStats.from_arrays(to.stats, self.stats.first_cuts)
         self._last_fault = dict(to.last_fault)
         if to.env_state is not None:
             self.env.set_state(to.env_state)
             self._obs = to.obs.copy()
         else:
-            self._obs = None  # new episodes
-            self._forget_running()
+            self._obs = None
+            self._start_together()
 
     def _collect(self) -> tuple[Rollout, list[Fault]]:
         count = len(self.agents)
@@ -253,9 +254,10 @@ class Trainer:
         if self._evaluation is not None:
             self._evaluation.go_on()
 
-    def _forget_running(self) -> None:
+    def _start_together(self) -> None:
+        """All environments start new episodes."""
         for a in range(len(self.agents)):
-            self.stats.forget_running(a)
+            self.stats.start_together(a)
         if any(norm.running is not None for norm in self._learnt.norms):
             fresh = {k: dataclasses.replace(s, norm=normalisation.new_episodes(s.norm)) for k, s in self.states.items()}
             self._learnt = Learnt(fresh)
@@ -464,7 +466,8 @@ class Trainer:
             states[name] = jax.tree.map(jnp.asarray, fresh)
         stats, env_state, obs = self.stats.to_arrays(), None, None
         if any(k.startswith("stats/") for k in arrays):
-            stats = checkpoint.fitting("stats/", stats, arrays, source)
+            uncut = {"stats/cut_at": np.zeros_like(stats["cut_at"])}  # as in checkpoints from before there was stagger
+            stats = checkpoint.fitting("stats/", stats, uncut | arrays, source)
         if self.spec.resumable and any(k.startswith("env/") for k in arrays):
             # Simulators take arrays as they are: one of another shape would be read beyond its end.
             env_state = checkpoint.fitting("env/", self.env.get_state(), arrays, source)
@@ -475,13 +478,13 @@ class Trainer:
         self._learnt = Learnt(states)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
-        self.stats = EpisodeStats.from_arrays(stats)
+        self.stats = EpisodeStats.from_arrays(stats, self.stats.first_cuts)
         if env_state is not None:
             self.env.set_state(env_state)
             self._obs = obs
             self.boundary = self._capture()
             return True
-        self._forget_running()
+        self._start_together()
         if self.update:  # other episodes than those the run began with
             self.env.close()
             self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mcclt.config import VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, paper_preset
+from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, paper_preset
 from mcclt.errors import ConfigError, UnknownNameError
 
 PAPER_TASKS = (
@@ -35,6 +35,9 @@ NOT_IDENTITY = (
     "eval_episodes",
 )
 """Settings of a run that do not change what an agent becomes. The engine is kept with each result instead."""
+
+CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
+"""Settings of a run that a variant may change, like those of an agent: plain@n_envs=1."""
 
 CONFIGS = ("authors", "fixed")
 
@@ -79,8 +82,9 @@ class Setup:
 
         Only settings that differ from the defaults count, so a setting added in a later version does not
         orphan the results of earlier ones. (`Store.write` compares all of them, should a default change.)
+        One that changes what an agent becomes by default counts where it is not as it was before: `UNSTATED`.
         """
-        default = _settings(RunConfig(self.task), AgentConfig())
+        default = _settings(RunConfig(self.task), AgentConfig()) | UNSTATED
         own = {name: value for name, value in _settings(self.config, self.agent).items() if value != default[name]}
         return hashlib.blake2b(json.dumps(own, sort_keys=True).encode(), digest_size=4).hexdigest()
 
@@ -116,8 +120,10 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
     variant, changes = parse_variant(variant)
     parts: dict[str, Any] = dict(VARIANTS[variant.partition("@")[0]])
     preset = paper_preset(task, algo, parts["critic"]) if config == "authors" else {}
-    agent = override(AgentConfig(algo=algo), preset | parts | changes)
-    settings = override(RunConfig(task), run)
+    of_run = {name: value for name, value in changes.items() if name in CHANGEABLE}
+    of_agent = {name: value for name, value in changes.items() if name not in CHANGEABLE}
+    agent = override(AgentConfig(algo=algo), preset | parts | of_agent)
+    settings = override(RunConfig(task), run | of_run)
     return Setup(variant, dataclasses.replace(settings, groups={f"{algo}-{variant}": agent}))
 
 
@@ -140,10 +146,12 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
             raise ConfigError(f"{text!r} is not allowed: {setting} is what makes the variant; choose another variant.")
         if setting in found:
             raise ConfigError(f"{text!r} is not allowed: it changes {setting} twice.")
-        if setting not in fields_of(AgentConfig):
+        known = [*fields_of(AgentConfig), *CHANGEABLE]
+        if setting not in known:
             hint = "`mcclt train --help` lists all settings of an agent."
-            raise UnknownNameError("setting", setting, fields_of(AgentConfig), hint)
-        found[setting] = coerce(AgentConfig, setting, _literal(value, isinstance(getattr(AgentConfig, setting), tuple)))
+            raise UnknownNameError("setting", setting, known, hint)
+        owner = RunConfig if setting in CHANGEABLE else AgentConfig
+        found[setting] = coerce(owner, setting, _literal(value, isinstance(getattr(owner, setting), tuple)))
     canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
     return f"{name}@{canonical}" if found else name, found
 

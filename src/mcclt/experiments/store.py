@@ -24,7 +24,7 @@ import filelock
 import numpy as np
 
 from mcclt import files
-from mcclt.config import AgentConfig, RunConfig, coerce, fields_of
+from mcclt.config import UNSTATED, AgentConfig, RunConfig, coerce, fields_of
 from mcclt.errors import MccltError
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
@@ -326,7 +326,7 @@ def _check(result: Result) -> None:
 def _settings(folder: Path) -> dict[str, Any]:
     """The settings of a setup, each of its type."""
     path = folder / "settings.json"
-    data = _json(path)
+    data = UNSTATED | _json(path)
     try:
         for cls in (AgentConfig, RunConfig):
             for name in set(fields_of(cls)) & set(data):

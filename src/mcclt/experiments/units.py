@@ -15,7 +15,7 @@ from mcclt.experiments.results import Result
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store, file_name
 
-IN_COMMON = ("steps", "n_envs", "steps_per_update", "max_episode_steps", "final_episodes", "policy_hidden")
+IN_COMMON = ("steps", "n_envs", "stagger", "steps_per_update", "max_episode_steps", "final_episodes", "policy_hidden")
 """What agents of one unit must have in common, besides the task."""
 
 
