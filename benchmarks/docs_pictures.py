@@ -21,11 +21,11 @@ import numpy as np
 from PIL import Image
 from scipy.stats import norm
 
-from mcclt import losses, normal
 from mcclt.config import AgentConfig
 from mcclt.experiments import figures
 from mcclt.experiments.store import Store
-from mcclt.weighting import AccuracySeeking, ExplorationSeeking
+from mcclt.method import losses, normal
+from mcclt.method.weighting import AccuracySeeking, ExplorationSeeking
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mcclt.bench import gemm_peak, necessary_flops, raw_speed, time_update
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.train import Trainer
+from mcclt.experiments.bench import gemm_peak, necessary_flops, raw_speed, time_update
+from mcclt.training.loop import Trainer
 
 AXES: dict[str, tuple[int, ...]] = {
     "seeds": (1, 2, 4, 8, 16, 32, 64),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mcclt.experiments import stats
+from mcclt.experiments.analysis import stats
 from mcclt.experiments.results import Series
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
@@ -30,11 +30,11 @@ STEPS, SEEDS, EPISODES = 500_000, range(100, 110), 20
 
 def train(store: Path, task: str, n_envs: int, threads: int | None, engine: str, seeds: range) -> None:
     """All agents of one task that collect alike, as one population."""
-    from mcclt.compilation import use_cache
+    from mcclt.cli.display import PlanDisplay
     from mcclt.console import plain_console
-    from mcclt.experiments.display import PlanDisplay
     from mcclt.experiments.runner import run_cells
     from mcclt.experiments.workers import InProcess
+    from mcclt.training.compilation import use_cache
 
     use_cache()
     run = {"steps": STEPS, "final_episodes": EPISODES, "eval_episodes": 5, "threads": threads, "engine": engine}

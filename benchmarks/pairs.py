@@ -12,7 +12,7 @@ from itertools import combinations
 from scipy.stats import mannwhitneyu
 
 from mcclt.config import VARIANTS
-from mcclt.experiments import stats
+from mcclt.experiments.analysis import stats
 from mcclt.experiments.store import Store
 
 

@@ -35,7 +35,7 @@ from rich.table import Table
 
 import mcclt
 from mcclt.config import paper_preset, parse_seeds, parse_steps
-from mcclt.runs import versions
+from mcclt.storage.runs import versions
 
 WARM_UP = 2
 """Turns that are not in steps/s: programs compile in them, ours in the first, SBX's in both."""

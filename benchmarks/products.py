@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt import critics
-from mcclt.bench import TIMED, best_of, gemm_peak
 from mcclt.config import AgentConfig
-from mcclt.critics import Sample
 from mcclt.envs import make_vec
-from mcclt.learner import Learner
+from mcclt.experiments.bench import TIMED, best_of, gemm_peak
+from mcclt.method import critics
+from mcclt.method.critics import Sample
+from mcclt.method.learner import Learner
 
 STATES, WIDTH, OUTPUTS, ITERATIONS, TURNS = 4_000, 128, (8, 1), 80, 6
 

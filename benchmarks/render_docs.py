@@ -10,7 +10,8 @@ from pathlib import Path
 
 import replication
 
-from mcclt.experiments import claims, figures, tables
+from mcclt.experiments import figures, tables
+from mcclt.experiments.analysis import claims
 from mcclt.experiments.results import Results
 from mcclt.experiments.store import Store
 

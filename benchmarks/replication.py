@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from mcclt.experiments import stats
+from mcclt.experiments.analysis import stats
 from mcclt.experiments.results import Series
 from mcclt.experiments.store import Store
 

@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 import mcclt
-from mcclt.cli import show_returns
+from mcclt.cli.app import show_returns
+from mcclt.cli.display import PlanDisplay
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
-from mcclt.experiments import report
-from mcclt.experiments.display import PlanDisplay
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Store
 from mcclt.experiments.training import train_unit
 from mcclt.experiments.units import Unit
+from mcclt.pages import report
 
 TASK = "InvertedDoublePendulum-v5"
 

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from mcclt import PPO, evaluate_policy, losses, nets, normal
+from mcclt import PPO, evaluate_policy
 from mcclt.config import VARIANTS
-from mcclt.critics import CRITICS, Critic, Prediction, Sample
-from mcclt.nets import Params
+from mcclt.method import losses, nets, normal
+from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
+from mcclt.method.nets import Params
 
 
 class Gaussian(Critic):

@@ -19,8 +19,8 @@ import tyro
 
 from mcclt import PPO, TRPO, Model, evaluate_policy
 from mcclt.config import AgentConfig
-from mcclt.nets import Params, Policy
-from mcclt.policy_updates import POLICY_UPDATES, PolicySample
+from mcclt.method.nets import Params, Policy
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample
 
 
 class KlPenalty:

@@ -16,7 +16,7 @@ import tyro
 
 from mcclt import PPO, evaluate_policy
 from mcclt.config import VARIANTS, AgentConfig
-from mcclt.weighting import WEIGHTINGS, Temperature, log_search
+from mcclt.method.weighting import WEIGHTINGS, Temperature, log_search
 
 
 class InverseError:

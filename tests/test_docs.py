@@ -16,11 +16,11 @@ import yaml
 import mcclt
 from browser import needs_browser, opened
 from mcclt.config import AgentConfig
-from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
-from mcclt.learner import Learner, Rollout
-from mcclt.policy_updates import POLICY_UPDATES
-from mcclt.train import Trainer
+from mcclt.method.critics import CRITICS
+from mcclt.method.learner import Learner, Rollout
+from mcclt.method.policy_updates import POLICY_UPDATES
+from mcclt.training.loop import Trainer
 from probes import agent, run_config
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,14 +24,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import mcclt
-from mcclt import nets
 from mcclt.config import VARIANTS, AgentConfig
-from mcclt.critics import CRITICS, Sample
 from mcclt.envs import make_vec
 from mcclt.envs.tasks import TASKS, Physics
 from mcclt.errors import MissingExtraError
-from mcclt.policy_updates import POLICY_UPDATES, PolicySample
-from mcclt.weighting import WEIGHTINGS
+from mcclt.method import nets
+from mcclt.method.critics import CRITICS, Sample
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample
+from mcclt.method.weighting import WEIGHTINGS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"

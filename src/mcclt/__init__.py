@@ -18,9 +18,9 @@ if "xla_gpu_enable_triton_gemm" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_triton_gemm=false".strip()
 
 if TYPE_CHECKING:
-    from mcclt.agent import PPO, TRPO, Model, ValueDistribution, evaluate_policy, load
     from mcclt.config import AgentConfig, RunConfig
     from mcclt.envs import make_vec
+    from mcclt.training.model import PPO, TRPO, Model, ValueDistribution, evaluate_policy, load
 
 __all__ = [
     "PPO",
@@ -37,7 +37,11 @@ __all__ = [
 _HOMES = {"AgentConfig": "mcclt.config", "RunConfig": "mcclt.config", "make_vec": "mcclt.envs"}
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__file__", "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'mcclt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "mcclt.agent")), name)
+    return getattr(importlib.import_module(_HOMES.get(name, "mcclt.training.model")), name)

@@ -19,8 +19,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from mcclt import files
 from mcclt.errors import ConfigError, UnknownNameError, shown
+from mcclt.storage import files
 
 
 @dataclass(frozen=True)

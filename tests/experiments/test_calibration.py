@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from mcclt.experiments import calibration
+from mcclt.experiments.analysis import calibration
 
 
 def column(*values) -> np.ndarray:

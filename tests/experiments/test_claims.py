@@ -9,12 +9,13 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic import make_result, make_store
 
-from mcclt.experiments import claims, filling, plan, stats
+from mcclt.experiments import filling, plan
+from mcclt.experiments.analysis import claims, stats
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
+from synthetic import make_result, make_store
 
 SPREAD = [-2.0, -1.0, 0.0, 1.0, 2.0]
 PLACES = ("ensemble", "components", "baseline", "weights", "exploration", "cost", "bars", "bellman", "falls", "normal")

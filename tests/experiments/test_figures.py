@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from synthetic import make_result, make_store
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures
 from mcclt.experiments.results import Results, Series, gather
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
+from synthetic import make_result, make_store
 
 ALL = (*figures.COLOURS, "qr@n_quantiles=200", "qr@qr_target=bellman")
 
@@ -104,7 +104,7 @@ def test_trend():
 
 @pytest.mark.parametrize("n", [4, 5, 8])
 def test_error_is_the_projects_own(n):
-    from mcclt.normal import fit_normal, normality_error
+    from mcclt.method.normal import fit_normal, normality_error
 
     bars = np.sort(np.random.default_rng(n).normal(size=n)) * 20 + 100
     parts = figures.error_parts(bars)

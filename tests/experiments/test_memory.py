@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from mcclt.cli import experiments as commands
+from mcclt.cli.options import Machinery
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
-from mcclt.experiments import commands, memory
-from mcclt.experiments.options import Machinery
+from mcclt.experiments import memory
 from mcclt.experiments.setups import make_setup
 
 CONFIG = RunConfig("Hopper-v5")

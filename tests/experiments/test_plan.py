@@ -4,13 +4,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from synthetic import make_result
 
+from mcclt.cli.options import count_or_seeds
 from mcclt.errors import ConfigError
 from mcclt.experiments import plan
-from mcclt.experiments.options import count_or_seeds
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
+from synthetic import make_result
 
 
 def cells(tables="", figures="", ablations="", tasks=("Hopper",), seeds=2, **more):

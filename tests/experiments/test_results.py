@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drivers import tiny
-from synthetic import make_result, make_store
 
+from drivers import tiny
 from mcclt.config import VARIANTS
 from mcclt.experiments.results import Result, Series, gather, variant_label
 from mcclt.experiments.setups import PAPER_TASKS, Setup, make_setup
 from mcclt.experiments.store import Store
+from synthetic import make_result, make_store
 
 
 def store_of(path: Path, *parts: tuple[Setup, int, float]) -> Store:

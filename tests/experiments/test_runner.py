@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import STEPS, Pretend, Recorder, cells_of, contents, pretend, tiny, trained
-from synthetic import make_result
 
+import drivers
+from drivers import STEPS, Pretend, Recorder, cells_of, contents, pretend, tiny, trained
 from mcclt.errors import MccltError
 from mcclt.experiments import runner
 from mcclt.experiments.runner import Tally, run_cells
 from mcclt.experiments.store import Cell, Store
 from mcclt.experiments.units import Outcome, Unit
 from mcclt.experiments.workers import ATTEMPTS, InProcess
+from synthetic import make_result
 
-DRIVERS = Path(__file__).with_name("drivers.py")
+DRIVERS = Path(drivers.__file__)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from mcclt.experiments import stats
+from mcclt.experiments.analysis import stats
 
 # Two matrices [runs, tasks] and what rliable 1.2.0 gives for them (with arch 7.2.0, pandas 2.3.3, NumPy 2.4.6 and
 # SciPy 1.17.1, Python 3.11; it does not import with pandas 3). Intervals: 20,000 draws.

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drivers import cells_of, contents, pretend, tiny, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import make_result, make_store
 
+import drivers
+from drivers import cells_of, contents, pretend, tiny, trained
 from mcclt.experiments import store as store_module
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store, StoreError, encode, file_name, read
+from synthetic import make_result, make_store
 
-DRIVERS = Path(__file__).with_name("drivers.py")
+DRIVERS = Path(drivers.__file__)
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_directories_that_cannot_be_written(tmp_path: Path, store: Store, monkey
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("mcclt.files.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("mcclt.storage.files.tempfile.mkstemp", refuse)
     _refused(tmp_path, store)
 
 

@@ -11,12 +11,13 @@ import time
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic import make_result, make_store
 
-from mcclt.experiments import claims, tables
+from mcclt.experiments import tables
+from mcclt.experiments.analysis import claims
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
+from synthetic import make_result, make_store
 
 TIMING = {
     "task": "Hopper-v4",

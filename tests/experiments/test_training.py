@@ -14,21 +14,22 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
-from drivers import content, tiny
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 import probes
-from mcclt import population, runs
+from drivers import content, tiny
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.critics import CRITICS
 from mcclt.errors import CheckpointError
 from mcclt.experiments import training
 from mcclt.experiments.results import Result
 from mcclt.experiments.training import POINTS, PROBE_EPISODES, probe, read_rows, thin, train_unit
 from mcclt.experiments.units import Outcome, Unit, lock_of
-from mcclt.train import Trainer
+from mcclt.method.critics import CRITICS
+from mcclt.storage import runs
+from mcclt.training import population
+from mcclt.training.loop import Trainer
 
 
 def silent(step: int, text: str) -> None: ...
@@ -127,11 +128,11 @@ def test_what_is_not_damaged_is_never_given_up(
     with monkeypatch.context() as patched:
         match trouble:
             case "full disk":
-                patched.setattr("mcclt.files.write_atomically", fail)
+                patched.setattr("mcclt.storage.files.write_atomically", fail)
             case "cannot be read":
                 patched.setattr("safetensors.safe_open", fail)
             case "newer version":
-                patched.setattr("mcclt.checkpoint.VERSION", 0)
+                patched.setattr("mcclt.storage.checkpoint.VERSION", 0)
             case "other engine":
                 unit = Unit((tiny(engine="gymnasium"),), (1,))
         expected = {"full disk": "Cannot write", "cannot be read": "Cannot read", "newer version": "update mcclt"}

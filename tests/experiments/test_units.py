@@ -5,14 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from drivers import SMALL, cells_of, tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import make_result
 
+from drivers import SMALL, cells_of, tiny
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
 from mcclt.experiments.units import IN_COMMON, Unit, cut_off, leftovers, split
+from synthetic import make_result
 
 SETUPS = [
     tiny(),

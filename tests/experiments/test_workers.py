@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from drivers import STEPS, Recorder, cells_of, content, contents, tiny
 
+import drivers
+from drivers import STEPS, Recorder, cells_of, content, contents, tiny
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments import training
 from mcclt.experiments.runner import run_cells
@@ -19,7 +20,7 @@ from mcclt.experiments.store import Store
 from mcclt.experiments.units import Unit
 from mcclt.experiments.workers import InProcess, Processes, RayCluster
 
-DRIVERS = Path(__file__).with_name("drivers.py")
+DRIVERS = Path(drivers.__file__)
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: mcclt[ray]")
 
 

@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mcclt import checkpoint, cli, runs
+from mcclt.cli import app as cli
 from mcclt.errors import CheckpointError, MccltError
-from mcclt.train import Trainer, run
-from probes import PENDULUM, TINY_FLAGS, agent, run_config
-
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
-from synthetic import make_result, make_store
-
-from mcclt.experiments import report, setups
+from mcclt.experiments import setups
 from mcclt.experiments.store import Store, StoreError
+from mcclt.pages import report
+from mcclt.storage import checkpoint, runs
+from mcclt.training.loop import Trainer, run
+from probes import PENDULUM, TINY_FLAGS, agent, run_config
+from synthetic import make_result, make_store
 
 STEPS = 640
 FLAGS = [PENDULUM, *TINY_FLAGS, "--critic", "plain", "--quiet", "--steps", str(STEPS), "--checkpoint-freq", "64"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from misbehaviour import DEADLY, IN_RESET, IN_STEP, AlwaysHangs, Walk, factory
 
-from mcclt import checkpoint, runs
 from mcclt.config import RunConfig
 from mcclt.errors import ConfigError, EnvironmentFault
-from mcclt.train import TRAINING, Trainer, run
+from mcclt.storage import checkpoint, runs
+from mcclt.training.loop import TRAINING, Trainer, run
+from misbehaviour import DEADLY, IN_RESET, IN_STEP, AlwaysHangs, Walk, factory
 from probes import run_config
 
 SEEDS = (0, 1, 2)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mcclt import checkpoint, runs
+from mcclt.storage import checkpoint, runs
 
 TASK = "InvertedDoublePendulum-v5"
 QUICK = "policy_iterations=2+critic_iterations=2"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mcclt import checkpoint, runs
 from mcclt.errors import ConfigError, MccltError
-from mcclt.train import Trainer, run
+from mcclt.storage import checkpoint, runs
+from mcclt.training.loop import Trainer, run
 from probes import PENDULUM, TINY_FLAGS, agent, run_config
 
 CONFIG = run_config(groups={"ppo-plain": agent(critic="plain")}, checkpoint_freq=16)
@@ -66,7 +66,7 @@ def test_a_killed_training_frees_its_directory(finished: Path, tmp_path: Path) -
     code = f"""
 import os
 from pathlib import Path
-from mcclt import runs
+from mcclt.storage import runs
 path = Path({str(copy)!r})
 run = runs.Run.resume(path, runs.stored_config(path), 4, tensorboard=False)
 print("there", flush=True)

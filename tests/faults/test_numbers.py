@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from mcclt.config import AgentConfig
-from mcclt.critics import CRITICS
 from mcclt.envs.api import EnvSpec
-from mcclt.learner import AgentState, Learner, Rollout
-from mcclt.policy_updates import POLICY_UPDATES
-from mcclt.weighting import WEIGHTINGS
+from mcclt.method.critics import CRITICS
+from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.method.policy_updates import POLICY_UPDATES
+from mcclt.method.weighting import WEIGHTINGS
 
 T, E, OBS, UPDATES = 8, 4, 3, 3
 SPEC = EnvSpec("Made-Up", "none", OBS, 1, -np.ones(1), np.ones(1), None, False)  # one action dimension

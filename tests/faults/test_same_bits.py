@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mcclt import checkpoint, runs
 from mcclt.envs.api import available_cores
+from mcclt.storage import checkpoint, runs
 
 PENDULUM = "InvertedDoublePendulum-v5"
 

@@ -24,16 +24,14 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import mcclt
-from mcclt import checkpoint, cli, files, runs
+from mcclt.cli import app as cli
 from mcclt.config import from_dict, read_file
 from mcclt.errors import MccltError
-from mcclt.train import Trainer, run
-from probes import agent, run_config
-
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
-from synthetic import make_store
-
 from mcclt.experiments import store as stores
+from mcclt.storage import checkpoint, files, runs
+from mcclt.training.loop import Trainer, run
+from probes import agent, run_config
+from synthetic import make_store
 
 FACTOR = int(os.environ.get("MCCLT_FUZZ", "1"))
 
@@ -463,7 +461,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> stores.Store:
 @given(data=st.data())
 def test_a_strange_store(store: stores.Store, data: st.DataObject) -> None:
     """Of any file in it: what is unsound is named, the rest is read, and the report is made."""
-    from mcclt.experiments.report import page
+    from mcclt.pages.report import page
 
     paths = sorted(p for p in store.path.rglob("*.json") if "work" not in p.parts and "report" not in p.parts)
     path = data.draw(st.sampled_from(paths))

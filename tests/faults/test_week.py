@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mcclt import runs
-from mcclt.bench import memory_mib
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.train import Trainer, run
+from mcclt.experiments.bench import memory_mib
+from mcclt.storage import runs
+from mcclt.training.loop import Trainer, run
 
 SETTLED = 200
 """Updates after which everything is compiled, and has happened at least once."""

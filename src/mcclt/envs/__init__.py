@@ -34,8 +34,8 @@ class _Engines(Mapping[str, Engine]):
 
 ENGINES: Mapping[str, Engine] = _Engines(
     {
-        "native": "mcclt.envs.mujoco_cpu:NativeEngine",
-        "warp": "mcclt.envs.mujoco_warp:WarpEngine",
+        "native": "mcclt.envs.native:NativeEngine",
+        "warp": "mcclt.envs.warp:WarpEngine",
         "envpool": "mcclt.envs.envpool:EnvPoolEngine",
         "gymnasium": "mcclt.envs.gymnasium:GymnasiumEngine",
         "gymnasium-async": "mcclt.envs.gymnasium:GymnasiumAsyncEngine",

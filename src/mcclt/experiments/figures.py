@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-from mcclt import files
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import Result, Results, Series, variant_label
+from mcclt.storage import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,7 +207,7 @@ class ErrorParts:
 
 
 def error_parts(bars: np.ndarray) -> ErrorParts:
-    """As `mcclt.normal` computes it."""
+    """As `mcclt.method.normal` computes it."""
     _, z = normal_bars(len(bars))
     mean = float(bars.mean())
     sigmas = np.where(z != 0, (bars - mean) / np.where(z != 0, z, 1), np.nan)

@@ -113,7 +113,9 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
     if config not in CONFIGS:
         raise UnknownNameError("config", config, CONFIGS)
     if algo not in ("ppo", "trpo"):
-        from mcclt.policy_updates import POLICY_UPDATES  # imports JAX: only for a policy update of the user's own
+        from mcclt.method.policy_updates import (
+            POLICY_UPDATES,  # imports JAX: only for a policy update of the user's own
+        )
 
         if algo not in POLICY_UPDATES:
             raise UnknownNameError("algo", algo, POLICY_UPDATES)

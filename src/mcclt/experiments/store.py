@@ -23,11 +23,11 @@ from typing import Any
 import filelock
 import numpy as np
 
-from mcclt import files
 from mcclt.config import UNSTATED, AgentConfig, RunConfig, coerce, fields_of
 from mcclt.errors import MccltError
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
+from mcclt.storage import files
 
 FORMAT = "mcclt-store"
 VERSION = 1

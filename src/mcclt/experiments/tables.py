@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.experiments import stats
-from mcclt.experiments.claims import (
+from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis.claims import (
     ALPHA,
     Contrast,
     contrasts,

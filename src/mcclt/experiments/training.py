@@ -15,17 +15,19 @@ import filelock
 import jax
 import numpy as np
 
-from mcclt import __version__, interrupts, nets, runs
-from mcclt.collect import EpisodeStats
-from mcclt.critics import Prediction
+from mcclt import __version__, interrupts
 from mcclt.errors import CheckpointError, InaccessibleError
-from mcclt.experiments import calibration
+from mcclt.experiments.analysis import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
-from mcclt.learner import AgentState, Learner
-from mcclt.population import Together, map_agents, split
-from mcclt.randomness import Purpose, stream
-from mcclt.train import TRAINING, Row, Trainer, run
+from mcclt.method import nets
+from mcclt.method.critics import Prediction
+from mcclt.method.learner import AgentState, Learner
+from mcclt.method.randomness import Purpose, stream
+from mcclt.storage import runs
+from mcclt.training.collect import EpisodeStats
+from mcclt.training.loop import TRAINING, Row, Trainer, run
+from mcclt.training.population import Together, map_agents, split
 
 POINTS = 50
 """Points of a stored learning curve, about; evaluations are kept besides."""
@@ -110,7 +112,7 @@ class _Reporter:
         self._report, self._text = report, ""
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
-        from mcclt.progress import describe
+        from mcclt.training.progress import describe
 
         self._text = describe(rows) if rows else self._text  # rows may wait for an evaluation
         self._report(trainer.step, self._text)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcclt import files
 from mcclt.config import RunConfig
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store, file_name
+from mcclt.storage import files
 
 IN_COMMON = ("steps", "n_envs", "stagger", "steps_per_update", "max_episode_steps", "final_episodes", "policy_hidden")
 """What agents of one unit must have in common, besides the task."""

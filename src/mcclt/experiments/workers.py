@@ -156,9 +156,9 @@ def _train_in_child(unit: Unit, folder: Path, news: Any, stop: Any) -> Outcome:
 
 def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outcome:
     """`train_unit` in a process of its own."""
-    from mcclt import plugins
-    from mcclt.compilation import use_cache
     from mcclt.experiments.training import train_unit
+    from mcclt.training import plugins
+    from mcclt.training.compilation import use_cache
 
     use_cache()
     try:

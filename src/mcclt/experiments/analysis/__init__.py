@@ -1,0 +1,1 @@
+"""Statistics over seeds, and what they say of the paper's claims."""

@@ -1,0 +1,244 @@
+"""For users of Stable-Baselines3: its callbacks, its logger and its `evaluate_policy` work with our models.
+
+model.learn(1_000_000, callback=EvalCallback(eval_env, eval_freq=5_000))
+
+Training here is not interrupted at every step: a callback is told of an update's steps once the update is made.
+It then gets all of Stable-Baselines3's calls in their order, one `on_step` for each step of the vector
+environment, with `n_calls` and `num_timesteps` counting as usual; only the policy is already the updated one.
+Of a population, callbacks see the first agent.
+
+Stable-Baselines3 is imported when one of its callbacks or a method below is used, never before.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import FlattenObservation, TimeLimit
+
+from mcclt.config import RunConfig
+from mcclt.envs.api import Step, VectorEnv
+from mcclt.errors import ConfigError, MissingExtraError
+from mcclt.method.learner import AgentState
+from mcclt.training.loop import Observer, Row, Trainer
+
+
+def _import(module: str) -> Any:
+    """A module of Stable-Baselines3, or what to install."""
+    try:
+        return importlib.import_module(f"stable_baselines3.{module}")
+    except ImportError:
+        raise MissingExtraError("What belongs to Stable-Baselines3", "sb3") from None
+
+
+class Methods:
+    """What Stable-Baselines3's own code asks of a model, beside `predict`, `save` and `num_timesteps`."""
+
+    config: RunConfig
+    seeds: Any
+    num_timesteps: int
+    _env: object | None
+    _follow: Callable[[RunConfig, AgentState], None]
+    _logger: Any = None
+    _vec_env: Any = None
+
+    @property
+    def logger(self) -> Any:
+        """Stable-Baselines3's logger, without outputs until `set_logger`; callbacks record to it."""
+        if self._logger is None:
+            self._logger = _import("common.logger").Logger(None, [])
+        return self._logger
+
+    def set_logger(self, logger: Any) -> None:
+        """Takes a logger of `stable_baselines3.common.logger.configure`; it gets every update's metrics."""
+        self._logger = logger
+
+    def dump_logs(self) -> None:
+        """Writes out what was recorded since the last time."""
+        self.logger.dump(self.num_timesteps)
+
+    def get_env(self) -> Any:
+        """`n_envs` environments of the task as Stable-Baselines3 has them: a `DummyVecEnv` of `Monitor`s.
+
+        They are made at the first call and are not those that the agents train in.
+        """
+        if self._vec_env is None:
+            make = functools.partial(_make_env, self._env or self.config.task, self.config.max_episode_steps)
+            self._vec_env = _import("common.vec_env").DummyVecEnv([make] * self.config.n_envs)
+        return self._vec_env
+
+    def get_vec_normalize_env(self) -> None:
+        """None: models that normalise (`normalize_obs`, `normalize_reward`) do so inside, and want raw observations."""
+
+
+def _make_env(source: Any, max_episode_steps: int | None) -> Any:
+    """One environment with the vectors that policies see, in a `Monitor`."""
+    if isinstance(source, str):
+        env = gym.make(source, max_episode_steps=max_episode_steps)
+    else:
+        env = source()
+        if max_episode_steps is not None:
+            env = TimeLimit(env, max_episode_steps)
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        env = FlattenObservation(env)
+    return _import("common.monitor").Monitor(env)
+
+
+# --- callbacks ---------------------------------------------------------------------------------------------
+
+
+def observers(model: Any, trainer: Trainer, callback: Any, stack: contextlib.ExitStack) -> list[Observer]:
+    """What a user gave as `callback`, as observers: ours as they are, Stable-Baselines3's together as one.
+
+    Args:
+        model: whose training it is.
+        trainer: the trainer that is about to run.
+        callback: None, one, or a list.
+        stack: ends the training for Stable-Baselines3's callbacks when it is closed without an error.
+    """
+    given = callback if isinstance(callback, list) else [] if callback is None else [callback]
+    ours = [c for c in given if hasattr(c, "on_update")]
+    theirs = [c for c in given if not hasattr(c, "on_update")]
+    if not theirs and model._logger is None:
+        return ours
+    return [stack.enter_context(_watching(model, trainer, theirs)), *ours]
+
+
+@contextlib.contextmanager
+def _watching(model: Any, trainer: Trainer, given: list[Any]) -> "Iterator[Replay]":
+    """Stable-Baselines3's callbacks from the start of a training to its end."""
+    callbacks = _import("common.callbacks")
+    for one in given:
+        if not isinstance(one, callbacks.BaseCallback) and (inspect.isclass(one) or not callable(one)):
+            raise ConfigError(
+                f"callback = {one!r} is not allowed: it must be an object with the methods of "
+                "mcclt.training.loop.Observer, or a callback of Stable-Baselines3."
+            )
+    callback = callbacks.CallbackList(
+        [c if isinstance(c, callbacks.BaseCallback) else callbacks.ConvertCallback(c) for c in given]
+    )
+    callback.init_callback(model)
+    callback.on_training_start({"self": model, "total_timesteps": trainer.config.steps}, globals())
+    callback.on_rollout_start()
+    recorder = Recorder(trainer)
+    trainer.env, env = recorder, trainer.env
+    try:
+        yield Replay(model, callback, recorder)
+    finally:
+        trainer.env = env
+    callback.on_training_end()
+
+
+class Recorder:
+    """The training environments; remembers what Stable-Baselines3's callbacks may ask of the first agent's steps.
+
+    Environments that live on a device are not stepped from here: nothing is remembered of them.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._env: VectorEnv = trainer.env
+        self._returns, self._lengths = trainer.stats.running[0].copy(), trainer.stats.length[0].copy()
+        self._steps: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def reset(self) -> np.ndarray:
+        """Starts a new episode everywhere."""
+        self._forget(np.ones(len(self._returns), bool))
+        return self._env.reset()
+
+    def restart(self, which: np.ndarray) -> np.ndarray:
+        """Abandons some episodes: their last step ends them as a time limit does, but they are no whole episodes."""
+        n = len(self._returns)
+        fresh = self._env.restart(which)
+        if self._steps:
+            last = self._steps[-1]
+            for e in np.flatnonzero(which[:n] & ~last["dones"]):
+                last["infos"][e] |= {"TimeLimit.truncated": True, "terminal_observation": last["new_obs"][e].copy()}
+            last["dones"] |= which[:n]
+            last["new_obs"] = np.where(which[:n, None], fresh[:n], last["new_obs"])
+        self._forget(which[:n])
+        return fresh
+
+    def step(self, action: np.ndarray) -> Step:
+        """Steps, and remembers."""
+        step = self._env.step(action)
+        n = len(self._returns)
+        obs, rewards, terminated, truncated, last = (x[:n].copy() for x in step)
+        dones = terminated | truncated
+        self._returns += rewards
+        self._lengths += 1
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": bool(cut)} for cut in truncated]
+        for e in np.flatnonzero(dones):
+            episode = {"r": float(self._returns[e]), "l": int(self._lengths[e])}
+            infos[e] |= {"terminal_observation": last[e], "episode": episode}
+        self._forget(dones)
+        self._steps.append({"new_obs": obs, "rewards": rewards, "dones": dones, "infos": infos})
+        return step
+
+    def take(self, count: int) -> list[dict[str, Any]]:
+        """What is known of the last `count` steps; all that was remembered is forgotten."""
+        steps, self._steps = self._steps[-count:], []
+        return steps or [{} for _ in range(count)]
+
+    def _forget(self, which: np.ndarray) -> None:
+        self._returns[which] = 0
+        self._lengths[which] = 0
+
+
+class Replay:
+    """An observer that tells Stable-Baselines3's callbacks of an update's steps, one by one, when it is made."""
+
+    def __init__(self, model: Any, callback: Any, recorder: Recorder) -> None:
+        self._model, self._callback, self._recorder = model, callback, recorder
+        self._update = -1
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        """One rollout of Stable-Baselines3, and its log; a callback that returns False ends the training."""
+        if trainer.update == self._update:  # only rows that waited for an evaluation
+            self._log(trainer, rows)
+            return
+        self._update = trainer.update
+        self._model._follow(trainer.config, next(iter(trainer.states.values())))
+        go_on = self._replay(trainer)
+        self._model.num_timesteps = trainer.step
+        if go_on:
+            self._callback.on_rollout_end()
+        else:
+            trainer.config = dataclasses.replace(trainer.config, steps=trainer.step)  # nothing is left to do
+        self._log(trainer, rows)
+        if not trainer.finished:
+            self._callback.on_rollout_start()
+
+    def _log(self, trainer: Trainer, rows: list[Row]) -> None:
+        """A line for each update of the first agent; if that has stopped, for what callbacks have recorded."""
+        own = [row for row in rows if row["seed"] == self._model.seeds[0]]
+        if not own and not trainer.evaluating:
+            own = [{"step": trainer.step}]
+        for row in own:
+            for name, value in row.items():
+                if "/" in name:
+                    self._model.logger.record(name, value)
+            self._model.logger.record("time/total_timesteps", row["step"], exclude="tensorboard")
+            self._model.logger.dump(row["step"])
+
+    def _replay(self, trainer: Trainer) -> bool:
+        """Whether training goes on after this update."""
+        config, start = trainer.config, trainer.step - trainer.config.steps_per_update
+        for t, seen in enumerate(self._recorder.take(config.horizon)):
+            self._model.num_timesteps = start + (t + 1) * config.n_envs
+            self._callback.update_locals(seen)
+            if not self._callback.on_step():
+                return False
+        return True
+
+    def on_message(self, text: str) -> None:
+        """Nothing: the logger is for numbers."""

@@ -1,0 +1,315 @@
+"""Critics: a value distribution and an error per state (method table; paper §4).
+
+A critic is written for one agent, as pure functions of explicit parameters. To add one, write a class with
+the contract of `Critic` and enter it in `CRITICS`; every weighting and policy update then works with it.
+"""
+
+import abc
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mcclt.config import AgentConfig
+from mcclt.method import losses, minibatches, nets, normal
+from mcclt.method.nets import Params
+
+
+class Prediction(NamedTuple):
+    """What a critic believes about states [B]."""
+
+    bars: jax.Array
+    """[B, N] quantile bars; [B, K] the members of an ensemble; [B, 1] a plain value."""
+    mean: jax.Array
+    """[B] the value that advantages are built on."""
+    std: jax.Array
+    """[B] the spread that the bars stand for."""
+    error: jax.Array
+    """[B] how badly the critic thinks it predicts; 0 where it has no such measure."""
+
+
+class Sample(NamedTuple):
+    """What a critic may learn from: one row per state of the batch."""
+
+    obs: jax.Array
+    """[B, O]."""
+    returns: jax.Array
+    """[B] the value target G."""
+    advantage: jax.Array
+    """[B] Â, as estimated (not normalised)."""
+    reward: jax.Array
+    """[B]."""
+    discount: jax.Array
+    """[B] γ, or 0 after termination."""
+    bars: jax.Array
+    """[B, N] predicted at `obs` before the update."""
+    next_bars: jax.Array
+    """[B, N] predicted at the true successor."""
+
+
+class Critic(abc.ABC):
+    """The contract. A critic has one or more members; each learns from its own disjoint part of a batch."""
+
+    has_error: bool
+    """Whether `Prediction.error` means anything, so that weights can be made from it."""
+    default_weighting: str
+    """What the paper pairs this critic with."""
+    default_members: int = 1
+    min_members: int = 1
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.members = self.default_members if config.members is None else config.members
+
+    @abc.abstractmethod
+    def init_member(self, key: jax.Array, obs_size: int) -> Params:
+        """Fresh parameters of one member."""
+
+    @abc.abstractmethod
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """The value distribution at obs [B, O], from all members together."""
+
+    @abc.abstractmethod
+    def loss(self, params: Params, sample: Sample) -> jax.Array:
+        """The loss of one member on its part of the batch: a scalar."""
+
+    def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
+        """Further numbers to log about the batch; none by default."""
+        del params, obs
+        return {}
+
+    def init(self, key: jax.Array, obs_size: int) -> tuple[Params, ...]:
+        """Fresh parameters of all members."""
+        return tuple(self.init_member(jax.random.fold_in(key, k), obs_size) for k in range(self.members))
+
+    def _mlp(self, key: jax.Array, obs_size: int, outputs: int) -> Params:
+        return nets.init_mlp(key, (obs_size, *self.config.critic_hidden, outputs))
+
+
+def divide(critic: Critic, sample: Sample, key: jax.Array) -> tuple[Sample, ...]:
+    """Each member's own part of a batch: disjoint, of equal size, redrawn every update.
+
+    They are gathered, not masked, so K members cost about as much as one.
+    """
+    if critic.members == 1:
+        return (sample,)
+    size = sample.obs.shape[0]
+    order = jax.random.permutation(key, size)
+    share = size // critic.members
+    rows = [order[k * share : (k + 1) * share] for k in range(critic.members)]
+    return tuple(jax.tree.map(lambda x, r=r: x[r], sample) for r in rows)
+
+
+def total_loss(critic: Critic, params: tuple[Params, ...], parts: tuple[Sample, ...]) -> jax.Array:
+    """The sum of the members' losses, each on its own part of the batch."""
+    # A loop, not vmap: members share no parameter, and batched products are slower on a CPU.
+    return sum((critic.loss(p, part) for p, part in zip(params, parts, strict=True)), start=jnp.zeros(()))
+
+
+def fit(
+    critic: Critic,
+    params: tuple[Params, ...],
+    opt_state: Any,
+    parts: tuple[Sample, ...],
+    iterations: int,
+    key: jax.Array | None = None,
+) -> tuple[tuple[Params, ...], Any]:
+    """Adam steps; returns new parameters and new optimiser state.
+
+    Steps depend on nothing but their predecessor: n at once or in pieces come to the same.
+
+    Args:
+        critic: what is fitted.
+        params: its members' parameters.
+        opt_state: Adam's.
+        parts: each member's own part of the batch.
+        iterations: steps on the whole batch; with `minibatch_size`, passes over it.
+        key: what minibatches are drawn with, where there are any.
+    """
+    optimiser, size = optimiser_of(critic.config), critic.config.minibatch_size
+
+    def step(carry: tuple[Any, Any], parts: tuple[Sample, ...]) -> tuple[Any, Any]:
+        params, opt_state = carry
+        grads = jax.grad(total_loss, argnums=1)(critic, params, parts)
+        updates, opt_state = optimiser.update(grads, opt_state)
+        return optax.apply_updates(params, updates), opt_state
+
+    def one_pass(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        assert key is not None and size is not None
+        # Adam's count of steps names the pass, so that a pass is the same in whatever piece it falls.
+        now = jax.random.fold_in(key, optax.tree_utils.tree_get(carry[1], "count"))
+        keys = jax.random.split(now, len(parts))
+        batches = tuple(minibatches.shuffled(k, part, size) for k, part in zip(keys, parts, strict=True))
+        return jax.lax.scan(lambda c, batch: (step(c, batch), None), carry, batches)[0]
+
+    iterate = one_pass if size is not None else lambda carry: step(carry, parts)
+    return jax.lax.fori_loop(0, iterations, lambda _, carry: iterate(carry), (params, opt_state))
+
+
+def optimiser_of(config: AgentConfig) -> optax.GradientTransformation:
+    """Adam, for the critic and the variance network together."""
+    return optax.adam(config.critic_learning_rate)
+
+
+class _Scalar(Critic):
+    """What critics with one value per member share: squared error."""
+
+    def init_member(self, key: jax.Array, obs_size: int) -> Params:
+        """A network with one output."""
+        return self._mlp(key, obs_size, 1)
+
+    def values(self, params: tuple[Params, ...], obs: jax.Array) -> jax.Array:
+        """The members' values [B, K]."""
+        return jnp.concatenate([nets.apply_mlp(p, obs, jax.nn.relu) for p in params], axis=-1)
+
+    def loss(self, params: Params, sample: Sample) -> jax.Array:
+        """Mean (V − G)² over the member's own part."""
+        return jnp.mean((self.values((params,), sample.obs)[:, 0] - sample.returns) ** 2)
+
+
+@final
+class Plain(_Scalar):
+    """One value per state: the baseline."""
+
+    has_error = False
+    default_weighting = "uniform"
+
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """One bar, no spread, no error."""
+        value = jnp.mean(self.values(params, obs), axis=-1)
+        return Prediction(value[:, None], value, jnp.zeros_like(value), jnp.zeros_like(value))
+
+
+@final
+class Ensemble(_Scalar):
+    """K values per state; the error is their sample standard deviation."""
+
+    has_error = True
+    default_weighting = "accuracy"
+    default_members = 5
+    min_members = 2
+
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """The members' values as bars; std over members with ddof 1."""
+        values = self.values(params, obs)
+        std = jnp.std(values, axis=-1, ddof=1)
+        return Prediction(values, jnp.mean(values, axis=-1), std, std)
+
+
+class _Bars(Critic):
+    """What critics with quantile bars share: the bars' mean, fitted normal and normality error."""
+
+    has_error = True
+
+    @abc.abstractmethod
+    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
+        """One member's bars [B, N]."""
+
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """Bars averaged over members; the error is the mean of the members' own errors."""
+        members = jnp.stack([self.bars(p, obs) for p in params])  # [K, B, N]
+        error = jnp.mean(normal.normality_error(members, self.config.crossing_error), axis=0)
+        bars = jnp.mean(members, axis=0)
+        mean, std, _ = normal.fit_normal(bars)
+        return Prediction(bars, mean, std, error)
+
+
+@final
+class Quantile(_Bars):
+    """N bars learnt by quantile regression (the paper's "QR")."""
+
+    default_weighting = "uniform"
+
+    def init_member(self, key: jax.Array, obs_size: int) -> Params:
+        """A network with N outputs."""
+        return self._mlp(key, obs_size, self.config.n_quantiles)
+
+    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
+        """The outputs."""
+        return nets.apply_mlp(params, obs, jax.nn.relu)
+
+    def loss(self, params: Params, sample: Sample) -> jax.Array:
+        """Quantile Huber of eq. 8.
+
+        `shifted`: bar i against q_i(s) + Â(s) (the authors' code). `bellman`: every bar i against every
+        target atom r + γ q_j(s') (eq. 4 for V).
+        """
+        bars = self.bars(params, sample.obs)  # [B, N]
+        tau = normal.taus(self.config.n_quantiles)
+        if self.config.qr_target == "shifted":
+            u = sample.bars + sample.advantage[:, None] - bars
+            return jnp.mean(losses.quantile_huber(u, tau[None, :], self.config.kappa))
+        atoms = sample.reward[:, None] + sample.discount[:, None] * sample.next_bars
+        u = atoms[:, None, :] - bars[:, :, None]  # [B, i, j]
+        return jnp.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
+
+
+@final
+class Normal(_Bars):
+    """MC-CLT: N bars guided towards G + σ_ψ(s)·Z[i], with σ_ψ² from a variance network."""
+
+    default_weighting = "accuracy"
+
+    def init_member(self, key: jax.Array, obs_size: int) -> Params:
+        """Two networks of equal width, or one trunk with N + 1 outputs."""
+        key_bars, key_variance = jax.random.split(key)
+        if self.config.trunk == "shared":
+            return {"both": self._mlp(key_bars, obs_size, self.config.n_quantiles + 1)}
+        return {
+            "bars": self._mlp(key_bars, obs_size, self.config.n_quantiles),
+            "variance": self._mlp(key_variance, obs_size, 1),
+        }
+
+    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
+        """The first N outputs."""
+        return nets.apply_mlp(params.get("bars", params.get("both")), obs, jax.nn.relu)[:, : self.config.n_quantiles]
+
+    def bars_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Bars [B, N] and σ_ψ² [B]."""
+        if self.config.trunk == "shared":
+            both = nets.apply_mlp(params["both"], obs, jax.nn.relu)
+            return both[:, :-1], self.variance(both[:, -1])
+        raw = nets.apply_mlp(params["variance"], obs, jax.nn.relu)[:, 0]
+        return nets.apply_mlp(params["bars"], obs, jax.nn.relu), self.variance(raw)
+
+    def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
+        """The variance network's mean σ_ψ, and its share of states at the floor, where it cannot learn."""
+        variance = jnp.stack([self.bars_and_variance(p, obs)[1] for p in params])
+        lowest = self.config.variance_floor ** (2 if self.config.variance_head == "std" else 1)
+        return {
+            "value/guide_std": jnp.mean(jnp.sqrt(variance)),
+            "value/guide_floored": jnp.mean(variance <= lowest),
+        }
+
+    def variance(self, raw: jax.Array) -> jax.Array:
+        """σ² from the head's raw output [B], floored."""
+        floor = self.config.variance_floor
+        match self.config.variance_head:
+            case "variance":
+                return jnp.maximum(raw, floor)
+            case "log_variance":
+                return jnp.maximum(jnp.exp(raw), floor)
+            case _:  # "std": the floor is the standard deviation's, as in the authors' code
+                return jnp.maximum(raw, floor) ** 2
+
+    def loss(self, params: Params, sample: Sample) -> jax.Array:
+        """Quantile Huber towards the guide (eq. 8) + Gaussian NLL of the variance (eq. 6)."""
+        config = self.config
+        bars, variance = self.bars_and_variance(params, sample.obs)
+        error = jax.lax.stop_gradient(jnp.mean(bars, axis=-1) - sample.returns)
+        sigma = jax.lax.stop_gradient(jnp.sqrt(variance))
+        guide = sample.returns[:, None] + sigma[:, None] * normal.z_table(config.n_quantiles)[None, :]
+        rho = losses.quantile_huber if config.guide == "quantile" else losses.symmetric_huber
+        tau = normal.taus(config.n_quantiles)[None, :]
+        guidance = jnp.mean(rho(guide - bars, tau, config.kappa))
+        return guidance + jnp.mean(losses.gaussian_nll(error**2, variance))
+
+
+CRITICS: dict[str, type[Critic]] = {
+    "plain": Plain,
+    "quantile": Quantile,
+    "normal": Normal,
+    "ensemble": Ensemble,
+}
+"""Every critic by the name a user gives it."""

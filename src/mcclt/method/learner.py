@@ -1,0 +1,321 @@
+"""Algorithm 1 of the paper: one update of one agent. `population.py` maps it over many.
+
+The collecting half of the algorithm is in `collect.py`; no critic runs there. Everything else, from the
+stored transitions to new parameters, is `Learner.update`, a pure function of explicit state.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from mcclt.config import AgentConfig
+from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.method import advantages, critics, nets, normalisation
+from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
+from mcclt.method.nets import Actor, Array, Params, Policy
+from mcclt.method.normalisation import Normaliser
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
+from mcclt.method.randomness import Purpose, stream
+from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting
+
+Metrics = dict[str, jax.Array]
+Lesson = tuple[Sample, ...]
+"""What the members of a critic learn from, each from its own part."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AgentState:
+    """All that one agent is. A population holds these stacked: every leaf has a leading axis of agents."""
+
+    seed: jax.Array
+    """[] uint32: names all of the agent's randomness."""
+    update: jax.Array
+    """[] int32: how many updates it has made."""
+    policy: Params
+    policy_opt: Any
+    critic: Params
+    critic_opt: Any
+    temperature: jax.Array
+    """[] float32: that of the last update, in the paper's units; 0 before the first, or if none was found."""
+    skipped: jax.Array
+    """[] int32: how often a new policy or critic was dropped because it had a number that is not finite."""
+    norm: Normaliser
+    """The running statistics that observations and rewards are normalised by; empty where neither is."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rollout:
+    """What one agent saw: T steps of E environments."""
+
+    obs: Array
+    """[T, E, O]."""
+    action: Array
+    """[T, E, D] as drawn, before clipping to the box; [T, E] for discrete actions."""
+    reward: Array
+    """[T, E]."""
+    terminated: Array
+    """[T, E] the task ended."""
+    truncated: Array
+    """[T, E] the time limit cut the episode."""
+    next_obs: Array
+    """[T, E, O] the true successor, also where the environment was reset."""
+
+
+class Study(NamedTuple):
+    """What one agent makes of a rollout before it learns anything."""
+
+    sample: PolicySample
+    """For the policy."""
+    lesson: Lesson
+    """For the critic."""
+    temperature: jax.Array
+    norm: Normaliser
+    metrics: Metrics
+
+    def noted_in(self, state: AgentState) -> AgentState:
+        """The agent with what needs no learning."""
+        return replace(state, temperature=self.temperature, norm=self.norm)
+
+
+def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
+    """A class by name, or an error that lists the names."""
+    if name not in table:
+        raise UnknownNameError(kind, name, table)
+    return table[name]
+
+
+class Spaces(Protocol):
+    """What of a task an agent is made for."""
+
+    @property
+    def obs_size(self) -> int:
+        """Length O of an observation."""
+        ...
+
+    @property
+    def action_size(self) -> int:
+        """Length of a continuous action, or the number of discrete ones."""
+        ...
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are indices rather than vectors."""
+        ...
+
+
+class Learner:
+    """Everything that is fixed about how an agent learns: the parts chosen by name, and `update`."""
+
+    def __init__(self, config: AgentConfig, spec: Spaces, n_envs: int = 1) -> None:
+        """Chooses the parts.
+
+        Args:
+            config: how to learn.
+            spec: of the task.
+            n_envs: environments per agent; only an agent that normalises rewards needs to know.
+        """
+        self.config, self.obs_size, self.n_envs = config, spec.obs_size, n_envs
+        self.critic: Critic = lookup("critic", config.critic, CRITICS)(config)
+        self.weighting_name = config.weighting or self.critic.default_weighting
+        weighting = lookup("weighting", self.weighting_name, WEIGHTINGS)
+        self.weighting: Weighting = weighting(config)
+        self.policy: Policy = (
+            nets.Categorical(spec.action_size, config.policy_hidden)
+            if spec.discrete
+            else nets.Gaussian(spec.action_size, config.policy_hidden, config.log_std_init)
+        )
+        self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
+        """The policy on raw observations; `acting` gives its parameters."""
+        self.policy_update: PolicyUpdate = lookup("algo", config.algo, POLICY_UPDATES)(config, self.policy)
+        self._check()
+
+    def _check(self) -> None:
+        name, critic = self.config.critic, self.critic
+        if self.weighting.needs_error and not critic.has_error:
+            raise ConfigError(
+                f"weighting {self.weighting_name!r} needs a critic with an error per state, and {name!r} has none:"
+                " take weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
+            )
+        if critic.members < critic.min_members:
+            raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
+
+    def init(self, seed: jax.Array) -> AgentState:
+        """A new agent."""
+        policy = self.policy.init(stream(seed, Purpose.POLICY_INIT), self.obs_size)
+        critic = self.critic.init(stream(seed, Purpose.CRITIC_INIT), self.obs_size)
+        return AgentState(
+            seed=jnp.asarray(seed, jnp.uint32),
+            update=jnp.zeros((), jnp.int32),
+            policy=policy,
+            policy_opt=self.policy_update.init(policy),
+            critic=critic,
+            critic_opt=critics.optimiser_of(self.config).init(critic),
+            temperature=jnp.zeros((), jnp.float32),
+            skipped=jnp.zeros((), jnp.int32),
+            norm=normalisation.init(
+                self.obs_size if self.config.normalize_obs else None,
+                self.n_envs if self.config.normalize_reward else None,
+            ),
+        )
+
+    def acting(self, policy: Params, norm: Normaliser) -> Params:
+        """The parameters of `actor`, from the policies and statistics of agents stacked."""
+        return normalisation.acting(policy, norm, self.obs_size) if self.config.normalize_obs else policy
+
+    def predict(self, state: AgentState, obs: jax.Array) -> Prediction:
+        """The critic's value distribution at raw observations [B, O], in the task's own rewards.
+
+        But `error` stays in the unit that the critic learns in: the temperature is in it, so `weights` wants it.
+        """
+        prediction = self.critic.predict(state.critic, normalisation.normalise_obs(state.norm, obs))
+        returns = state.norm.returns
+        return prediction if returns is None else in_unit(prediction, normalisation.scale_of(returns))
+
+    def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
+        """The weights that states with these errors [B] would get, at the temperature of the last update."""
+        return self.weighting.weights(error, Temperature(state.temperature, state.temperature > 0))
+
+    def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+        """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
+        state, lesson, metrics = self.improve(state, rollout)
+        return self.accept(state, self.fit(state, lesson, self.config.critic_iterations)), metrics
+
+    def improve(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Lesson, Metrics]:
+        """The first half: everything but the critic's fit, which only the next update needs.
+
+        So a new rollout can be collected while the critic still learns from this one.
+        """
+        study = self.study(state, rollout)
+        new, metrics = self.step_policy(state, study.sample)
+        return study.noted_in(new), study.lesson, metrics | study.metrics
+
+    def study(self, state: AgentState, rollout: Rollout) -> Study:
+        """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
+        config, raw = self.config, rollout
+        # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
+        norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, config.gamma)
+        obs, next_obs = (normalisation.normalise_obs(norm, flatten(x)) for x in (raw.obs, raw.next_obs))
+        rollout = replace(raw, reward=normalisation.normalise_reward(norm, raw.reward))
+
+        # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
+        now, after = (self.critic.predict(state.critic, x) for x in (obs, next_obs))
+        if (change := normalisation.change_of_unit(state.norm, norm)) is not None:
+            now, after = in_unit(now, change), in_unit(after, change)
+
+        # Line 15: the temperature T, and the weights w(s) it gives.
+        temperature = self.weighting.search(now.error)
+        weight = self.weighting.weights(now.error, temperature)
+        next_weight = jnp.where(flatten(rollout.terminated), 1.0, self.weighting.weights(after.error, temperature))
+
+        # Advantages by GAE on q_avg, and the returns G that the critic learns.
+        advantage, returns = self.advantages_and_returns(rollout, now, after, weight, next_weight)
+
+        # Line 18, prepared: on values predicted by the old critic (as in Spinning Up).
+        policy_sample = PolicySample(
+            obs=obs,
+            action=flatten(rollout.action),
+            advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
+            weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
+            key=stream(state.seed, Purpose.POLICY_MINIBATCHES, state.update),
+        )
+
+        # Lines 16-17, prepared: what the target bars, and the critic's and variance network's losses are made from.
+        sample = Sample(
+            obs=obs,
+            returns=returns,
+            advantage=advantage,
+            reward=flatten(rollout.reward),
+            discount=config.gamma * ~flatten(rollout.terminated),
+            bars=now.bars,
+            next_bars=after.bars,
+        )
+        lesson = critics.divide(self.critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
+        metrics = {
+            "train/value_loss": critics.total_loss(self.critic, state.critic, lesson) / self.critic.members,
+            "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
+            **self.critic.diagnostics(state.critic, obs),
+            "value/mean": jnp.mean(now.mean),
+            "value/std": jnp.mean(now.std),
+            "value/normality_error": jnp.mean(now.error),
+            "weight/mean": jnp.mean(weight),
+            "weight/min": jnp.min(weight),
+            "weight/temperature": temperature.value,
+            "weight/search_failed": 1.0 - temperature.found,
+        }
+        if norm.returns is not None:
+            metrics["value/reward_unit"] = normalisation.scale_of(norm.returns)
+        norm = normalisation.absorb_obs(norm, raw.obs)
+        return Study(policy_sample, lesson, temperature.value, norm, metrics)
+
+    def step_policy(self, state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
+        """Line 18: the policy, before the critic; asks no critic. It counts as this update's."""
+        policy, policy_opt, metrics = self.policy_update.update(state.policy, state.policy_opt, sample)
+        (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
+        new = replace(
+            state,
+            update=state.update + 1,
+            policy=policy,
+            policy_opt=policy_opt,
+            skipped=state.skipped + skipped,
+        )
+        return new, metrics | {
+            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, sample.obs))),
+            "train/skipped": new.skipped.astype(jnp.float32),
+        }
+
+    def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
+        """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
+        key = stream(state.seed, Purpose.CRITIC_MINIBATCHES, state.update)
+        critic, critic_opt = critics.fit(self.critic, state.critic, state.critic_opt, lesson, iterations, key)
+        return replace(state, critic=critic, critic_opt=critic_opt)
+
+    def accept(self, before: AgentState, after: AgentState) -> AgentState:
+        """The agent after its fit; with its old critic if the new one is not finite everywhere."""
+        old, new = (before.critic, before.critic_opt), (after.critic, after.critic_opt)
+        (critic, critic_opt), skipped = keep_finite(old, new)
+        return replace(after, critic=critic, critic_opt=critic_opt, skipped=after.skipped + skipped)
+
+    def advantages_and_returns(
+        self, rollout: Rollout, now: Prediction, after: Prediction, weight: jax.Array, next_weight: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Â [B] and the critic's target G [B]."""
+        config, shape = self.config, rollout.reward.shape
+        value, next_value = now.mean.reshape(shape), after.mean.reshape(shape)
+        target = advantages.td_target(rollout.reward, next_value, rollout.terminated, config.gamma)
+        td_error = target - value
+        if config.weight_site == "td_error":  # the authors' code: δ_t · (γ w_{t+1} + w_t)/2
+            td_error *= (config.gamma * next_weight + weight).reshape(shape) / 2
+        ends = (rollout.terminated, rollout.truncated)
+        advantage = advantages.gae(td_error, *ends, config.gamma, config.gae_lambda)
+        match config.value_target:
+            case "lambda":
+                returns = advantage + value
+            case "monte_carlo":
+                returns = advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma)
+            case _:  # "td"
+                returns = target
+        return flatten(advantage), flatten(returns)
+
+
+def in_unit(prediction: Prediction, factor: jax.Array) -> Prediction:
+    """Values in another unit: bars, mean and spread times `factor` []; the error is left in the critic's own."""
+    return prediction._replace(
+        bars=factor * prediction.bars, mean=factor * prediction.mean, std=factor * prediction.std
+    )
+
+
+def flatten(x: jax.Array) -> jax.Array:
+    """[T, E, ...] → [B, ...]."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def keep_finite(old: Any, new: Any) -> tuple[Any, jax.Array]:
+    """The new tree if all its numbers are finite, otherwise the old one; and whether that was necessary."""
+    # As one vector and one choice: a program for each of some forty arrays would take two seconds to compile.
+    finite = jnp.all(jnp.isfinite(ravel_pytree(new)[0]))
+    return jax.lax.cond(finite, lambda: new, lambda: old), ~finite

@@ -1,0 +1,194 @@
+"""Policy updates: PPO and TRPO, with a weight per state as an ordinary argument (paper §4.6).
+
+To add one, write a class with the contract of `PolicyUpdate` and enter it in `POLICY_UPDATES`.
+"""
+
+from typing import Any, NamedTuple, Protocol, final
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from mcclt.config import AgentConfig
+from mcclt.method import losses, minibatches
+from mcclt.method.nets import Params, Policy
+
+
+class PolicySample(NamedTuple):
+    """What a policy learns from: one row per state of the batch."""
+
+    obs: jax.Array
+    """[B, O]."""
+    action: jax.Array
+    """[B, D] as drawn (unclipped), or [B] indices."""
+    advantage: jax.Array
+    """[B] normalised over the batch."""
+    weight: jax.Array
+    """[B]."""
+    key: jax.Array | None = None
+    """[] for an update that draws something: what it draws with."""
+
+
+class PolicyUpdate(Protocol):
+    """The contract."""
+
+    def init(self, params: Params) -> Any:
+        """The optimiser's state."""
+        ...
+
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+        """New parameters, new optimiser state, metrics."""
+        ...
+
+
+@final
+class Ppo:
+    """Adam on w · min(r Â, clip(r) Â), stopped when the mean logp_old − logp exceeds 1.5 · KL.
+
+    Every step takes the whole batch; with `minibatch_size` that many states, whose mean then decides on stopping.
+    """
+
+    def __init__(self, config: AgentConfig, policy: Policy) -> None:
+        self.config, self.policy = config, policy
+        self.optimiser = optax.adam(config.learning_rate)
+
+    def init(self, params: Params) -> Any:
+        """Adam's moments; they live on across updates, as in Spinning Up."""
+        return self.optimiser.init(params)
+
+    def loss(
+        self, params: Params, sample: PolicySample, log_prob_old: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """(−mean surrogate, (approximate KL, share of clipped ratios))."""
+        dist = self.policy.distribution(params, sample.obs)
+        log_ratio = self.policy.log_prob(dist, sample.action) - log_prob_old
+        ratio = jnp.exp(log_ratio)
+        gain = losses.ppo_surrogate(ratio, sample.advantage, sample.weight, self.config.clip_range)
+        clipped = jnp.mean(jnp.abs(ratio - 1) > self.config.clip_range)
+        return -jnp.mean(gain), (jnp.mean(-log_ratio), clipped)
+
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+        """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
+        dist = self.policy.distribution(params, sample.obs)
+        log_prob_old = self.policy.log_prob(dist, sample.action)
+        limit, size = 1.5 * self.config.target_kl, self.config.minibatch_size
+        gradient = jax.value_and_grad(self.loss, has_aux=True)
+        per_pass = 1 if size is None else sample.obs.shape[0] // size
+
+        def unfinished(carry):
+            i, _, _, stopped, _ = carry
+            return (i < self.config.policy_iterations * per_pass) & ~stopped
+
+        def step(carry, sample, log_prob_old):
+            i, params, opt_state, _, (first, _, _) = carry
+            (loss, (kl, clipped)), grads = gradient(params, sample, log_prob_old)
+            stopped = kl > limit  # found before the step: this gradient is not used
+            updates, new_opt_state = self.optimiser.update(grads, opt_state)
+            new_params = optax.apply_updates(params, updates)
+            params, opt_state = jax.tree.map(
+                lambda old, new: jnp.where(stopped, old, new), (params, opt_state), (new_params, new_opt_state)
+            )
+            return i + ~stopped, params, opt_state, stopped, (jnp.where(i == 0, loss, first), kl, clipped)
+
+        def one_pass(carry):
+            assert sample.key is not None and size is not None
+            key = jax.random.fold_in(sample.key, carry[0])
+            batches = minibatches.shuffled(key, (sample._replace(key=None), log_prob_old), size)
+
+            def within(state):
+                j, (_, _, _, stopped, _) = state
+                return (j < per_pass) & ~stopped
+
+            def next_step(state):
+                j, carry = state
+                return j + 1, step(carry, *jax.tree.map(lambda x: x[j], batches))
+
+            return jax.lax.while_loop(within, next_step, (0, carry))[1]
+
+        def whole_batch(carry):
+            return step(carry, sample, log_prob_old)
+
+        zero = jnp.zeros(())
+        start = (jnp.array(0), params, opt_state, jnp.array(False), (zero, zero, zero))
+        steps, params, opt_state, _, (loss, kl, clipped) = jax.lax.while_loop(
+            unfinished, whole_batch if size is None else one_pass, start
+        )
+        metrics = {
+            "train/policy_loss": loss,
+            "train/approx_kl": kl,
+            "train/clip_fraction": clipped,
+            "train/policy_iterations": steps.astype(jnp.float32),
+        }
+        return params, opt_state, metrics
+
+
+@final
+class Trpo:
+    """The natural step of mean(w · r · Â) within mean KL ≤ δ (eq. 10), by conjugate gradients and backtracking.
+
+    One step per update, always on the whole batch: `minibatch_size` concerns the critic alone.
+    """
+
+    def __init__(self, config: AgentConfig, policy: Policy) -> None:
+        self.config, self.policy = config, policy
+
+    def init(self, params: Params) -> Any:
+        """TRPO carries nothing over."""
+        del params
+        return ()
+
+    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+        """One step, or exactly the old parameters where none satisfies the constraint and improves."""
+        config, policy = self.config, self.policy
+        theta, unravel = ravel_pytree(params)
+        dist_old = policy.distribution(params, sample.obs)
+        log_prob_old = policy.log_prob(dist_old, sample.action)
+
+        def gain(theta: jax.Array) -> jax.Array:
+            dist = policy.distribution(unravel(theta), sample.obs)
+            ratio = jnp.exp(policy.log_prob(dist, sample.action) - log_prob_old)
+            return jnp.mean(losses.trpo_surrogate(ratio, sample.advantage, sample.weight))
+
+        def kl(theta: jax.Array) -> jax.Array:
+            dist = policy.distribution(unravel(theta), sample.obs)
+            pair = (dist_old, dist) if config.kl_direction == "old_new" else (dist, dist_old)
+            return jnp.mean(policy.kl(*pair))
+
+        gain_old, g = jax.value_and_grad(gain)(theta)
+        # Fisher-vector products: the Hessian of the KL at the old parameters, linearised once for all of CG.
+        _, hessian = jax.linearize(jax.grad(kl), theta)
+
+        def fisher(v: jax.Array) -> jax.Array:
+            return hessian(v) + config.cg_damping * v
+
+        x, _ = jax.scipy.sparse.linalg.cg(fisher, g, tol=1e-10, maxiter=config.cg_max_steps)
+        curvature = jnp.dot(x, fisher(x))  # xᵀHx; ½ scale² xᵀHx = δ
+        scale = jnp.sqrt(2 * config.target_kl / (curvature + 1e-8))
+        usable = jnp.all(jnp.isfinite(x)) & (curvature > 0)
+        full_step = jnp.where(usable, scale, 0.0) * jnp.where(usable, x, 0.0)
+
+        def searching(carry):
+            i, _, _, _, accepted = carry
+            return (i < config.line_search_max_iter) & ~accepted & usable
+
+        def try_step(carry):
+            i, _, _, _, _ = carry
+            candidate = theta + config.line_search_shrinking_factor**i * full_step
+            new_gain, new_kl = gain(candidate), kl(candidate)
+            return i + 1, candidate, new_gain, new_kl, (new_kl <= config.target_kl) & (new_gain >= gain_old)
+
+        start = (jnp.array(0), theta, gain_old, jnp.zeros(()), jnp.array(False))
+        tries, candidate, _, new_kl, accepted = jax.lax.while_loop(searching, try_step, start)
+        new_params = unravel(jnp.where(accepted, candidate, theta))
+        metrics = {
+            "train/policy_loss": -gain_old,
+            "train/approx_kl": jnp.where(accepted, new_kl, 0.0),
+            "train/policy_iterations": tries.astype(jnp.float32),
+            "train/line_search_accepted": accepted.astype(jnp.float32),
+        }
+        return new_params, opt_state, metrics
+
+
+POLICY_UPDATES: dict[str, type] = {"ppo": Ppo, "trpo": Trpo}
+"""Every policy update by the name a user gives it."""

@@ -1,0 +1,130 @@
+"""Checkpoints: one safetensors file with arrays and JSON, checksummed, written atomically. No pickle.
+
+The same format serves a run's checkpoints (with the environments' state) and a saved model (without).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from mcclt.errors import CheckpointError, InaccessibleError
+from mcclt.storage import files
+
+FORMAT = "mcclt-checkpoint"
+VERSION = 1
+SUFFIX = ".safetensors"
+Arrays = dict[str, np.ndarray]
+
+
+def save(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+    """Writes arrays and JSON-able `meta`; either the whole file is there afterwards, or the old one."""
+    contiguous = {name: np.asarray(x, order="C") for name, x in arrays.items()}
+    text = json.dumps(meta, sort_keys=True)
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "meta": text,
+        "digest": _digest(contiguous, str(VERSION) + text),
+    }
+    write_atomically(path, safetensors.numpy.save(contiguous, metadata=header))
+
+
+def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Reads what `save` wrote, or raises a `CheckpointError` that says what is wrong."""
+    try:
+        if not path.is_file():
+            raise CheckpointError(f"There is no checkpoint at {path}.")
+        if path.stat().st_size > _memory():  # it may be sparse: a small file that says to be a large one
+            raise InaccessibleError(f"{path} is larger than this machine's memory and cannot be read here.")
+        with safetensors.safe_open(path, framework="np") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise InaccessibleError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except Exception as error:  # the reader's own error types are not public
+        raise CheckpointError(f"{path} is truncated or not a checkpoint ({error}); use an earlier one.") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")
+    version = header.get("version", "")
+    if version != str(VERSION):
+        raise InaccessibleError(
+            f"{path} has format version {version[:20]!r}, newer than this program's {VERSION}: update mcclt to read it."
+        )
+    if header.get("digest") != _digest(arrays, version + header.get("meta", "")):
+        raise CheckpointError(f"{path} is damaged: its checksum does not match; use an earlier one.")
+    try:
+        meta = json.loads(header["meta"])
+    except (KeyError, ValueError, RecursionError):  # a checksum is no signature: anybody can make one
+        meta = None
+    if not isinstance(meta, dict):
+        raise CheckpointError(f"{path} was not written by mcclt: its metadata is not a table.")
+    return arrays, meta
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
+    """A checksum of everything that is stored."""
+    digest = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(arrays):
+        x = arrays[name]
+        digest.update(f"{name}|{x.dtype.str}|{x.shape}|".encode())
+        digest.update(x.tobytes())
+    return digest.hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """`files.write_atomically`, with an error for people."""
+    try:
+        files.write_atomically(path, data)
+    except OSError as error:
+        raise InaccessibleError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def flatten(prefix: str, tree: Any) -> Arrays:
+    """A pytree as arrays named by their path, e.g. `agents/mcclt/policy/mlp/0/w`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {f"{prefix}/{_name(path)}": np.asarray(leaf) for path, leaf in leaves}
+
+
+def fitting(prefix: str, template: Mapping[str, np.ndarray], arrays: Arrays, source: object) -> Arrays:
+    """The arrays named by the keys of `template` behind `prefix`, which must have its shapes and types."""
+    found = {}
+    for name, like in template.items():
+        x = arrays.get(prefix + name)
+        if x is None or x.shape != like.shape or x.dtype != like.dtype:
+            raise CheckpointError(
+                f"{source} does not fit its own configuration: {prefix}{name} is missing or misshapen."
+            )
+        found[name] = x
+    return found
+
+
+def unflatten(prefix: str, template: Any, arrays: Arrays, source: object) -> Any:
+    """The reverse, into the structure, shapes and types of `template`."""
+
+    def take(path: Any, leaf: Any) -> np.ndarray:
+        name = f"{prefix}/{_name(path)}"
+        x = arrays.get(name)
+        if x is None or x.shape != leaf.shape or x.dtype != leaf.dtype:
+            raise CheckpointError(f"{source} does not fit its own configuration: {name} is missing or misshapen.")
+        return x
+
+    return jax.tree_util.tree_map_with_path(take, template)
+
+
+def _name(path: Any) -> str:
+    return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)

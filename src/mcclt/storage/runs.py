@@ -1,0 +1,436 @@
+"""A run directory: configuration, versions, metrics, TensorBoard events, checkpoints, final evaluation.
+
+config.json        every setting, resolved; `mcclt train --config RUN/config.json` repeats the run
+versions.json      this program, Python, libraries, machine, git commit (again, numbered, when resumed)
+metrics.jsonl      one line per update and agent, append-only
+tensorboard/       the same for TensorBoard
+checkpoints/       the last few, newest last
+evaluation.json    returns of the final episodes, per agent
+messages.txt       what a person was told on the way, if anything
+"""
+
+import contextlib
+import fcntl
+import functools
+import importlib
+import importlib.metadata
+import itertools
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcclt.config import RunConfig, from_dict, to_dict
+from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError, MissingExtraError
+from mcclt.storage import checkpoint, files, metadata
+
+if TYPE_CHECKING:
+    from mcclt.training.loop import Trainer
+
+Row = dict[str, Any]
+"""Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""
+
+KEEP = 3
+"""Checkpoints kept; older ones are removed once a newer one is safely written."""
+TENSORBOARD_LIMIT = 64
+"""Above this many agents TensorBoard gets the groups' means only."""
+
+
+class Run:
+    """One run directory. Also an observer that writes every update's rows."""
+
+    def __init__(self, path: Path, config: RunConfig, trackers: "list[Tracker]", lock: int) -> None:
+        self.path, self.config, self._trackers, self._lock = path, config, trackers, lock
+        self._metrics = open(path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115 (closed in close)
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True) -> "Run":
+        """Makes a new directory, or says why not."""
+        if wandb:
+            require_wandb()
+        with _writable(path):
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise ConfigError(
+                    f"{path} is already in use: choose another --out, or continue it with  {resume_command(path)}"
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            with _locked(path) as lock:
+                if any(path.iterdir()):  # another process was faster
+                    raise ConfigError(f"{path} is already in use: choose another --out.")
+                (path / "checkpoints").mkdir()
+                _write_json(path / "config.json", to_dict(config))
+                _write_json(path / "versions.json", versions())
+                return cls(path, config, _trackers(path, config, 0, wandb, tensorboard), lock)
+
+    @classmethod
+    def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False, tensorboard: bool = True) -> "Run":
+        """Reopens a directory at a checkpoint; lines logged after it will be written again."""
+        with _writable(path), _locked(path) as lock:
+            metrics = path / "metrics.jsonl"
+            lines = files.read(metrics, None).split(b"\n") if metrics.exists() else []
+            updates = [_update_of(line) for line in lines]
+            kept = [line for line, at in zip(lines, updates, strict=True) if at is not None and at <= update]
+            checkpoint.write_atomically(metrics, b"".join(line + b"\n" for line in kept))
+            _write_json(path / "config.json", to_dict(config))
+            _write_json(path / f"versions-from-{update:06d}.json", versions())
+            step = update * config.steps_per_update
+            run = cls(path, config, _trackers(path, config, step, wandb, tensorboard), lock)
+            # Whatever follows the last good line was cut off by a crash, and will be written again.
+            last = max((i for i, at in enumerate(updates) if at is not None), default=-1)
+            if spoilt := updates[:last].count(None):
+                run.on_message(f"{metrics}: {spoilt} damaged line(s) were left out.")
+            return run
+
+    def on_update(self, trainer: "Trainer", rows: list[Row]) -> None:
+        """Appends the rows."""
+        now = time.time()
+        text = "".join(json.dumps(finite(row | {"time": now})) + "\n" for row in rows)
+        with _writable(self.path):
+            _append(self._metrics, text.encode())
+            for _, of_one in itertools.groupby(rows, lambda row: row["update"]):
+                update = list(of_one)
+                for tracker in self._trackers:
+                    tracker.log(update)
+
+    def on_message(self, text: str) -> None:
+        """Keeps what a person was told."""
+        # Never through a link: the directory may come from a stranger.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with _writable(self.path), open(os.open(self.path / "messages.txt", flags, 0o666), "ab", buffering=0) as file:
+            _append(file, (text + "\n").encode())
+
+    def save(self, trainer: "Trainer") -> Path:
+        """Writes a checkpoint and removes the oldest beyond `KEEP`."""
+        arrays, meta = trainer.to_checkpoint()
+        path = self.path / "checkpoints" / f"update-{meta['update']:06d}{checkpoint.SUFFIX}"
+        checkpoint.save(path, arrays, meta)
+        for old in checkpoints(self.path)[:-KEEP]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def write_evaluation(self, data: list[dict[str, Any]]) -> None:
+        """Stores the final evaluation."""
+        _write_json(self.path / "evaluation.json", data)
+
+    def close(self) -> None:
+        """Closes everything; all of it was written at each update."""
+        self._metrics.close()
+        for tracker in self._trackers:
+            tracker.close()
+        if self._lock >= 0:
+            os.close(self._lock)  # which frees it
+            self._lock = -1
+
+
+def resume_command(path: Path) -> str:
+    """What to type to continue a run."""
+    return f"mcclt train --resume {shlex.quote(str(path))}"
+
+
+def checkpoints(path: Path) -> list[Path]:
+    """A run's checkpoints, oldest first."""
+    named = {p: re.fullmatch(r"update-([0-9]{1,18})", p.stem) for p in _list(path / "checkpoints")}
+    found = {p: int(m[1]) for p, m in named.items() if m and p.suffix == checkpoint.SUFFIX}
+    return sorted(found, key=lambda p: found[p])  # by number: the millionth has more digits
+
+
+def _list(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, list[str]]:
+    """The newest checkpoint of a run that can be read; damaged ones are passed over and named.
+
+    Returns:
+        Arrays, metadata, the file, and what was said of files passed over.
+
+    Raises:
+        InaccessibleError: none can be read, and one of them may be whole.
+        CheckpointError: none can be read.
+    """
+    if not (path / "config.json").is_file():
+        raise CheckpointError(f"{path} is not a run directory: it has no config.json.")
+    passed: list[CheckpointError] = []
+    for file in reversed(checkpoints(path)):
+        try:
+            arrays, meta = checkpoint.load(file)
+            metadata.check(arrays, meta, file)
+            return arrays, meta, file, [str(error) for error in passed]
+        except CheckpointError as error:
+            passed.append(error)
+    if passed:
+        worst = next((error for error in passed if isinstance(error, InaccessibleError)), passed[0])
+        raise type(worst)(f"No checkpoint of {path} can be read. {worst}")
+    raise CheckpointError(f"{path} has no checkpoint yet: start it again with  mcclt train --config {path}/config.json")
+
+
+def stored_config(path: Path) -> RunConfig:
+    """The configuration a run was started with."""
+    try:
+        return from_dict(json.loads(files.read(path / "config.json")))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not a run directory: it has no config.json.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        said = str(getattr(error, "strerror", None) or error)[:500]
+        raise CheckpointError(f"{path}/config.json cannot be read: {said}") from None
+
+
+def default_path(config: RunConfig) -> Path:
+    """runs/TASK__GROUPS__TIME."""
+    name = "+".join(config.groups) if len(config.groups) <= 3 else f"{len(config.groups)}-groups"
+    task = config.task.replace("/", "_").replace(":", "_")
+    path = Path("runs") / f"{task}__{name}__{time.strftime('%Y%m%d-%H%M%S')}"
+    again = 2
+    while path.exists():  # another run began in this very second
+        path = path.with_name(f"{path.name.split('~')[0]}~{again}")
+        again += 1
+    return path
+
+
+def versions() -> dict[str, Any]:
+    """What ran where."""
+    packages = ["mcclt", "jax", "jaxlib", "optax", "numpy", "mujoco", "gymnasium", "envpool", "safetensors"]
+    found = {}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    import jax
+
+    devices = [f"{d.platform}: {d.device_kind}" for d in jax.devices()]
+    return {
+        "packages": found,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "devices": devices,
+        "git": _git_commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": sys.argv,
+    }
+
+
+def _cpu_model() -> str:
+    """The processor's name (Linux), or its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    """The commit this program is at, when it runs from a checkout."""
+    here = Path(__file__).resolve().parent
+    try:
+        out = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return out.stdout.strip()
+
+
+def finite(row: Row) -> Row:
+    """JSON has no NaN or infinity: such numbers are left out."""
+    return {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
+
+
+def _update_of(line: bytes) -> int | None:
+    """The update that a line of metrics is about; None if it is cut off or damaged."""
+    try:
+        row = json.loads(line)
+        known = isinstance(row["group"], str) and all(type(row[k]) is int for k in ("seed", "update", "step"))
+        return row["update"] if known else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _append(file: Any, data: bytes) -> None:
+    """Appends to an unbuffered file: all of it, or after an error nothing."""
+    start = os.fstat(file.fileno()).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:])
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), start)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """A lock on a directory, which the operating system frees when this process ends; closing the handle frees it.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(
+            f"{path} is being written by another process: wait for it, or choose another --out."
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield handle
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _write_json(path: Path, data: Any) -> None:
+    checkpoint.write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextlib.contextmanager
+def _writable(path: Path):
+    try:
+        yield
+    except OSError as error:
+        raise MccltError(f"Cannot write to {path}: {error.strerror or error}.") from None
+
+
+class Tracker(Protocol):
+    """Sends rows to TensorBoard or Weights & Biases, one curve per agent, x = environment steps."""
+
+    def log(self, rows: list[Row]) -> None:
+        """One update's rows."""
+        ...
+
+    def close(self) -> None:
+        """Flushes."""
+        ...
+
+
+class TensorBoard:
+    """One event file per agent (or per group, of means, for large populations).
+
+    Written here rather than by tensorboardX's SummaryWriter, whose thread dies where a disk is full, and then has
+    `close` wait for it for ever.
+    """
+
+    def __init__(self, path: Path, config: RunConfig, step: int) -> None:
+        self._means = len(config.groups) * len(config.seeds) > TENSORBOARD_LIMIT
+        self._path, self._step = path, step
+        self._files: dict[str, Any] = {}
+
+    def log(self, rows: list[Row]) -> None:
+        """Numbers by name."""
+        _import_tensorboard()
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        for name, row in _by_curve(rows, self._means).items():
+            if name not in self._files:
+                self._files[name] = self._open(self._path / name)
+            values = [Summary.Value(tag=k, simple_value=v) for k, v in row.items() if "/" in k]
+            event = Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
+            _append(self._files[name], _record(event))
+
+    def _open(self, folder: Path) -> Any:
+        """A new file; later ones come later in the alphabet too, whatever the clock says."""
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [re.match(r"events\.out\.tfevents\.([0-9]{10})\.", p.name) for p in folder.iterdir()]
+        second = max([int(time.time()), *(int(m[1]) + 1 for m in names if m)])
+        file = open(folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}", "xb", buffering=0)  # noqa: SIM115
+        first = [Event(wall_time=time.time(), file_version="brain.Event:2")]
+        if self._step:  # what was logged after the checkpoint is not shown
+            first.append(Event(step=self._step + 1, session_log=SessionLog(status=SessionLog.START)))
+        try:
+            _append(file, b"".join(map(_record, first)))
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+        for file in self._files.values():
+            file.close()
+
+
+@functools.cache
+def _import_tensorboard() -> None:
+    """Loads tensorboardX without PyTorch, which it would load where there is one: four seconds, for nothing we need."""
+    absent = "torch" not in sys.modules
+    if absent:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("tensorboardX")
+    finally:
+        if absent:
+            del sys.modules["torch"]
+
+
+def _record(event: Any) -> bytes:
+    """An event as TensorBoard's files hold it (a TFRecord)."""
+    from tensorboardX.record_writer import masked_crc32c
+
+    data = event.SerializeToString()
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
+
+
+class WandB:
+    """One W&B run; agents are told apart by prefix."""
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        wandb = require_wandb()
+        self._run = wandb.init(project="mcclt", name=path.name, dir=str(path), config=to_dict(config))
+
+    def log(self, rows: list[Row]) -> None:
+        """Numbers by `group/seed/name`."""
+        if rows:
+            flat = {
+                f"{name}/{k}": v for name, row in _by_curve(rows, False).items() for k, v in row.items() if "/" in k
+            }
+            self._run.log(flat | {"global_step": rows[0]["step"]})
+
+    def close(self) -> None:
+        """Ends the run."""
+        self._run.finish()
+
+
+def require_wandb() -> Any:
+    """The wandb module, or what to install."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError:
+        raise MissingExtraError("Weights & Biases logging", "wandb") from None
+
+
+def _by_curve(rows: list[Row], means: bool) -> dict[str, Row]:
+    """Rows by the name of their curve: one per agent, or the mean per group."""
+    if not means:
+        return {f"{row['group']}/seed-{row['seed']}": finite(row) for row in rows}
+    curves = {}
+    for group in dict.fromkeys(row["group"] for row in rows):
+        members = [finite(row) for row in rows if row["group"] == group]
+        keys = [k for k in members[0] if all(k in m for m in members) and not isinstance(members[0][k], str)]
+        curves[group] = {k: sum(m[k] for m in members) / len(members) for k in keys}
+    return curves
+
+
+def _trackers(path: Path, config: RunConfig, step: int, wandb: bool, tensorboard: bool) -> list[Tracker]:
+    found: list[Tracker] = [TensorBoard(path / "tensorboard", config, step)] if tensorboard else []
+    return [*found, WandB(path, config)] if wandb else found

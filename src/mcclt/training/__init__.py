@@ -1,0 +1,1 @@
+"""Populations of agents: collecting, learning, evaluating; from the first step to the last checkpoint."""

@@ -1,0 +1,147 @@
+"""Critics that learn while the next rollout is collected.
+
+Nothing that happens between two updates asks a critic: collecting and evaluating need policies only. So the critics'
+fits, most of the work of learning, are put off until they are asked for, and done meanwhile: on the host's cores or
+the GPU while environments are stepped on the host, and between the steps of environments that live on the GPU.
+The numbers are those of fitting at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcclt.method import normalisation
+from mcclt.method.learner import AgentState, Learner, Lesson
+from mcclt.method.normalisation import Normaliser
+from mcclt.training import population
+from mcclt.training.population import map_agents
+
+PRECISION = "tensorfloat32"
+"""Of the fits' matrix products on a GPU, where in float32 they are 0.6 of 1.6 s: factors of 11 bits, sums in float32.
+
+It is what JAX does there unless told otherwise. The gradient of a batch changes in its third digit; what that does to
+returns was not compared seed by seed. All that acts and predicts stays in float32.
+"""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the critics of some groups are fitted, as those of one: a number of pieces, and then a last look."""
+
+    groups: tuple[str, ...]
+    pieces: int
+    piece: Callable[[AgentState, Lesson], AgentState]
+    """One piece, for agents stacked."""
+    accept: Callable[[AgentState, AgentState], AgentState] | None
+    """The fitted agents, given those before; none where one piece is all, and does this too."""
+
+    @classmethod
+    def of(cls, learner: Learner, groups: tuple[str, ...], most_pieces: int) -> "Fit":
+        """All iterations in at most so many pieces of equal size."""
+        iterations = learner.config.critic_iterations
+        pieces = max(n for n in range(1, most_pieces + 1) if iterations % n == 0)
+
+        def piece(state: AgentState, lesson: Lesson) -> AgentState:
+            new = learner.fit(state, lesson, iterations // pieces)
+            return learner.accept(state, new) if pieces == 1 else new
+
+        mapped = map_agents(piece, committed=True, precision=PRECISION)
+        return cls(groups, pieces, mapped, None if pieces == 1 else map_agents(learner.accept, committed=True))
+
+
+def fits_of(
+    learners: Mapping[str, Learner], states: Mapping[str, AgentState], lessons: Mapping[str, Lesson], pieces: int
+) -> list[Fit]:
+    """How to fit the critics of all groups: on a GPU like ones together.
+
+    Args:
+        learners: by group.
+        states: agents stacked, as `Learner.improve` leaves them.
+        lessons: likewise.
+        pieces: in how many, all groups together, at most (but at least one each).
+    """
+    kinds: list[tuple[str, ...]] = [(name,) for name in learners]
+    if not population.on_cpu():
+
+        def whole(learner: Learner) -> Callable[[AgentState, Lesson], AgentState]:
+            return lambda state, lesson: learner.fit(state, lesson, learner.config.critic_iterations)
+
+        kinds = population.alike(
+            {name: whole(learner) for name, learner in learners.items()},
+            {name: (_pupil(states[name]), lessons[name]) for name in learners},
+        )
+    return [Fit.of(learners[names[0]], names, max(1, pieces // len(kinds))) for names in kinds]
+
+
+def _pupil(state: AgentState) -> AgentState:
+    """What is needed of agents while their critics are fitted."""
+    return replace(state, policy=None, policy_opt=None, norm=normalisation.NONE)
+
+
+@dataclass
+class _Work:
+    """A fit that is under way."""
+
+    fit: Fit
+    before: AgentState
+    now: AgentState
+    lesson: Lesson
+    left: int
+
+
+class Learnt:
+    """What all groups know after an update: how to act at once, the rest when their critics are fitted."""
+
+    def __init__(
+        self, states: Mapping[str, AgentState], lessons: Mapping[str, Lesson] | None = None, fits: Sequence[Fit] = ()
+    ) -> None:
+        """Begins nothing yet.
+
+        Args:
+            states: of each group, agents stacked, as `Learner.improve` leaves them.
+            lessons: what their critics are to be fitted to.
+            fits: how.
+        """
+        self._states = dict(states)
+        self.under_way: list[_Work] = []
+        for fit in fits:
+            assert lessons is not None
+            pairs = [(_pupil(states[name]), lessons[name]) for name in fit.groups]
+            pupils, lesson = population.join(pairs)
+            self.under_way.append(_Work(fit, pupils, pupils, lesson, fit.pieces))
+
+    @property
+    def policies(self) -> list[Any]:
+        """Every group's policies."""
+        return [state.policy for state in self._states.values()]
+
+    @property
+    def norms(self) -> list[Normaliser]:
+        """Every group's statistics of observations and rewards."""
+        return [state.norm for state in self._states.values()]
+
+    def go_on(self, work: _Work | None = None) -> None:
+        """Tells the device to do one more piece, of this work or of the next; does not wait for it."""
+        if not self.under_way:
+            return
+        work = work or self.under_way[0]
+        work.now = work.fit.piece(work.now, work.lesson)
+        work.left -= 1
+        if work.left == 0:
+            self.under_way.remove(work)
+            fitted = work.now if work.fit.accept is None else work.fit.accept(work.before, work.now)
+            for name, new in zip(work.fit.groups, population.split(fitted, len(work.fit.groups)), strict=True):
+                self._states[name] = replace(
+                    self._states[name], critic=new.critic, critic_opt=new.critic_opt, skipped=new.skipped
+                )
+
+    def finish(self) -> None:
+        """Tells the device to do all pieces that are left; does not wait for them."""
+        while self.under_way:
+            self.go_on()
+
+    @property
+    def states(self) -> dict[str, AgentState]:
+        """Every group, with critics fitted."""
+        self.finish()
+        return self._states

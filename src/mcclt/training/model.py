@@ -1,0 +1,466 @@
+"""The user's view: `PPO` and `TRPO`, with Stable-Baselines3's names where it has one.
+
+from mcclt import PPO
+model = PPO("Hopper-v5", critic="normal", weighting="accuracy", seed=0)
+model.learn(1_000_000, progress_bar=True)
+action, _ = model.predict(obs, deterministic=True)
+dist = model.value_distribution(obs)
+model.save("hopper")
+model = PPO.load("hopper")
+"""
+
+import contextlib
+import dataclasses
+import secrets
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
+from mcclt.envs.api import EnvSpec, task_name
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
+from mcclt.interop import sb3
+from mcclt.method import normal
+from mcclt.method.learner import AgentState, Learner
+from mcclt.method.randomness import Purpose, stream
+from mcclt.storage import checkpoint, metadata, runs
+from mcclt.training.collect import to_env_action
+from mcclt.training.evaluate import run_episodes
+from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, run
+from mcclt.training.progress import Display
+
+ELSEWHERE = {
+    "algo": "choose PPO or TRPO",
+    "task": "it is the first argument",
+    "seeds": "say seed=, one or a list",
+    "steps": "say how many to learn(total_timesteps)",
+    "groups": "`mcclt train --config` trains several groups",
+    # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
+    "policy": "say only the environment; widths are policy_hidden and critic_hidden",
+    "policy_kwargs": "say policy_hidden=(64, 64), critic_hidden=(64, 64) and log_std_init=",
+    "n_steps": "say steps_per_update = n_steps * n_envs, the steps of all environments together",
+    "batch_size": "say minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
+    "n_epochs": "say policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
+    "n_critic_updates": "say critic_iterations",
+    "sub_sampling_factor": "the whole batch is used",
+    "clip_range_vf": "the critic's loss is not clipped",
+    "normalize_advantage": "advantages are always normalised",
+    "ent_coef": "there is no entropy bonus; log_std_init sets the first spread of actions",
+    "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
+    "max_grad_norm": "gradients are not clipped; target_kl bounds an update",
+    "use_sde": "there is no state-dependent exploration",
+    "sde_sample_freq": "there is no state-dependent exploration",
+    "rollout_buffer_class": "rollouts are arrays of one update",
+    "rollout_buffer_kwargs": "rollouts are arrays of one update",
+    "stats_window_size": "returns are averaged over the last 100 episodes",
+    "tensorboard_log": "say learn(..., log_dir=...)",
+    "verbose": "say learn(..., progress_bar=True)",
+    "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
+}
+"""Settings that are not keyword arguments of a model, and what to say instead."""
+
+
+@dataclass(frozen=True)
+class ValueDistribution:
+    """What a critic believes about a state, or about B states (then every field has a leading axis B)."""
+
+    bars: np.ndarray
+    """[N] quantile bars (members for an ensemble, one value for a plain critic)."""
+    mean: np.ndarray
+    """The value."""
+    std: np.ndarray
+    """The spread of the normal that the bars stand for."""
+    error: np.ndarray
+    """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic.
+
+    With `normalize_reward` in the unit that the critic learns in; everything else is in the task's own rewards."""
+    weight: np.ndarray
+    """The weight this state would get in an update, at the temperature of the last one."""
+
+    @property
+    def taus(self) -> np.ndarray:
+        """[N] the probability below each bar (of quantile bars; an ensemble's members have no order)."""
+        return normal.taus(self.bars.shape[-1])
+
+
+class Model(sb3.Methods):
+    """A trained or trainable population of agents on one task. Use `PPO` or `TRPO`.
+
+    Or, for a policy update of your own, a subclass that says its name in `POLICY_UPDATES`.
+    """
+
+    algo: ClassVar[str]
+    """The policy update."""
+    num_timesteps: int
+    """Environment steps each agent has learnt from (within a Stable-Baselines3 callback: that it has been told of)."""
+    _stored: tuple[checkpoint.Arrays, dict[str, Any], object]
+    """What a loaded model was read from."""
+
+    def __init__(
+        self,
+        env: object,
+        *,
+        critic: str = "normal",
+        weighting: str | None = None,
+        seed: int | Sequence[int] | None = 0,
+        **settings: Any,
+    ) -> None:
+        """Makes untrained agents.
+
+        Args:
+            env: a task id such as "Hopper-v5", a `gymnasium.Env` class, a function that makes one, or an
+                `mcclt.envs.tasks.Task`.
+            critic: plain, quantile, normal (MC-CLT) or ensemble, or one that you entered in `CRITICS`.
+            weighting: uniform, accuracy or exploration, or one that you entered in `WEIGHTINGS`; by default as the
+                paper pairs it with the critic.
+            seed: one seed, or several: then all of them train together, each as if alone. None: any.
+            **settings: any other setting of `AgentConfig` or `RunConfig`, e.g. `n_envs`, `gamma`, `w_tar`.
+        """
+        for name, instead in ELSEWHERE.items():
+            if name in settings:
+                raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
+        ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
+        agent = override(
+            AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
+            {k: v for k, v in settings.items() if k not in ours},
+        )
+        seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
+        base = RunConfig(task=task_name(env), seeds=seeds, groups={self.algo: agent})
+        # `learn` says how long; evaluation is the user's, unless asked for.
+        config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
+        self._env = None if isinstance(env, str) else env
+        self._trainer: Trainer | None = Trainer(config, self._env)
+        self._adopt(self._trainer.config, self._trainer.spec, self._trainer.states[self.algo])
+
+    def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
+        """Everything follows from the configuration, the task's spec and the agents' state."""
+        self._spec = spec
+        self._learner = Learner(next(iter(config.groups.values())), spec, config.n_envs)
+        self._critic = jax.jit(self._learner.predict)
+        self._draws = 0
+        self._follow(config, states)
+
+    def _follow(self, config: RunConfig, states: AgentState) -> None:
+        """Becomes what a trainer's agents have learnt to be."""
+        self.config, self._states = config, states
+        self._policies = self._learner.acting(*jax.tree.map(np.asarray, (states.policy, states.norm)))
+        self.num_timesteps = int(states.update[0]) * config.steps_per_update
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the population."""
+        return self.config.seeds
+
+    def for_seed(self, seed: int) -> Self:
+        """One agent of a population alone, as it is now: a copy that predicts, saves and learns by itself."""
+        arrays, meta, source = self._contents()
+        return self._restored(*only_seed(arrays, meta, self._index(seed)), source, self._env)
+
+    def _index(self, seed: int | None) -> int:
+        if seed is None:
+            return 0
+        if seed not in self.seeds:
+            raise ConfigError(f"This model has no seed {seed}: it has {', '.join(map(str, self.seeds))}.")
+        return self.seeds.index(seed)
+
+    # --- learning ------------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        *,
+        progress_bar: bool = False,
+        log_dir: str | Path | None = None,
+    ) -> Self:
+        """Trains every agent for `total_timesteps` more steps (rounded up to whole updates).
+
+        Args:
+            total_timesteps: environment steps per agent.
+            callback: is told of every update: an object with the methods of `mcclt.training.loop.Observer`, or a
+                callback of Stable-Baselines3 (see `mcclt.interop.sb3`), or a list of these.
+            progress_bar: show a live bar.
+            log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
+        """
+        if total_timesteps < 1:
+            raise ConfigError(f"total_timesteps = {total_timesteps} is not allowed: it must be at least 1.")
+        trainer = self._make_trainer()
+        steps = trainer.step + int(total_timesteps)
+        trainer.config = self.config = override(self.config, {"steps": steps})
+        with contextlib.ExitStack() as stack:
+            observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
+            save = None
+            if log_dir is not None:
+                directory = runs.Run.create(Path(log_dir), self.config)
+                stack.callback(directory.close)
+                observers.append(directory)
+
+                def save() -> None:
+                    directory.save(trainer)
+
+            if progress_bar:
+                observers.append(stack.enter_context(Display(Console(), steps, trainer.step)))
+            try:
+                run(trainer, observers, save)
+            finally:
+                self._follow(trainer.config, next(iter(trainer.states.values())))
+        return self
+
+    def _make_trainer(self) -> Trainer:
+        """The trainer, made at the first need for a model that was loaded."""
+        if self._trainer is None:
+            arrays, meta, source = self._stored
+            trainer = Trainer(self.config, self._env)
+            try:
+                continues = trainer.restore(arrays, meta, source)
+            except MccltError:  # the model stays what was loaded
+                trainer.close()
+                raise
+            self._trainer = trainer
+            if not continues:
+                warnings.warn(new_episodes(trainer.spec), stacklevel=3)
+        return self._trainer
+
+    # --- using ---------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """The action at one observation [O] or a batch [B, O], within the task's bounds.
+
+        Where the task's own are not vectors, give them flattened, as `gymnasium.spaces.flatten` does it.
+
+        Args:
+            observation: what the agent sees.
+            state: unused (policies have no memory); returned as it came, as in Stable-Baselines3.
+            episode_start: unused, likewise.
+            deterministic: the most likely action, rather than a draw.
+            seed: which agent of a population acts; the first by default.
+
+        Returns:
+            The action(s), and `state`.
+        """
+        del episode_start
+        obs, single = self._batch(observation)
+        action = self._act(obs, deterministic, seed)
+        if self._spec.discrete:
+            action = action + self._spec.action_start
+        return (action[0] if single else action), state
+
+    def _act(self, obs: np.ndarray, deterministic: bool, seed: int | None) -> np.ndarray:
+        """Actions at obs [B, O] as engines take them: within bounds; discrete ones counted from 0."""
+        i = self._index(seed)
+        params = jax.tree.map(lambda x: x[i], self._policies)
+        policy = self._learner.actor
+        if deterministic:
+            action = policy.mode(params, obs)
+        else:
+            self._draws += 1
+            key = stream(self.seeds[i], Purpose.PREDICT, self._draws)
+            action = policy.sample(params, obs, np.asarray(policy.noise(key, (len(obs),))))
+        return to_env_action(action, self._spec.action_low, self._spec.action_high)
+
+    def value_distribution(self, observation: Any, *, seed: int | None = None) -> ValueDistribution:
+        """What the critic of one agent believes about one observation [O] or a batch [B, O]."""
+        obs, single = self._batch(observation)
+        i = self._index(seed)
+        agent = jax.tree.map(lambda x: x[i], self._states)
+        prediction = jax.tree.map(np.asarray, self._critic(agent, jnp.asarray(obs)))
+        weight = np.asarray(self._learner.weights(agent, jnp.asarray(prediction.error)))
+        fields = (*prediction, weight)
+        return ValueDistribution(*(x[0] if single else x for x in fields))
+
+    def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
+        obs = np.asarray(observation, np.float32)
+        if obs.ndim not in (1, 2) or obs.shape[-1] != self._spec.obs_size:
+            raise ConfigError(
+                f"An observation of {self.config.task} has {self._spec.obs_size} numbers: give an array of shape"
+                f" ({self._spec.obs_size},) or (batch, {self._spec.obs_size}), not {obs.shape}."
+            )
+        return np.atleast_2d(obs), obs.ndim == 1
+
+    # --- keeping -------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Writes one file, `path` with the ending .safetensors (in place of .zip), from which everything continues."""
+        arrays, meta, _ = self._contents()
+        target = with_suffix(path)
+        checkpoint.save(target, arrays, meta)
+        return target
+
+    def _contents(self) -> tuple[checkpoint.Arrays, dict[str, Any], object]:
+        """Arrays and metadata that hold everything, and what to call their origin."""
+        return (*self._trainer.to_checkpoint(), "The model") if self._trainer else self._stored
+
+    @classmethod
+    def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
+        """Reads a saved model, or a run directory's newest checkpoint.
+
+        Args:
+            path: what `save` was given, or a run directory.
+            env: the environment, where the task is not an id (needed to learn on, not to predict).
+            group: which group of a run that trained several.
+        """
+        arrays, meta, source = read_model(path)
+        config = from_dict(meta["config"])
+        if group is None and len(config.groups) > 1:
+            raise ConfigError(f"{source} holds several groups: choose group= one of {', '.join(config.groups)}.")
+        name = group or next(iter(config.groups))
+        if name not in config.groups:
+            raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(config.groups)}.")
+        if cls is not Model and config.groups[name].algo != cls.algo:
+            wanted = config.groups[name].algo.upper()
+            raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
+        return cls._restored(*only_group(arrays, meta, name), source, env)
+
+    @classmethod
+    def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
+        """A model from a checkpoint of its one group; the trainer is made when it learns."""
+        config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
+        (name, agent), *_ = config.groups.items()
+        shapes = jax.eval_shape(jax.vmap(Learner(agent, spec, config.n_envs).init), np.asarray(config.seeds, np.uint32))
+        states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
+        model = cls.__new__(cls)
+        model._env, model._trainer, model._stored = env, None, (arrays, meta, source)
+        model._adopt(config, spec, jax.tree.map(jnp.asarray, states))
+        return model
+
+
+class PPO(Model):
+    """Proximal policy optimisation with a value distribution and weights per state."""
+
+    algo = "ppo"
+
+
+class TRPO(Model):
+    """Trust-region policy optimisation with a value distribution and weights per state."""
+
+    algo = "trpo"
+
+
+def with_suffix(path: str | Path) -> Path:
+    """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
+    path = Path(path)
+    path = path.with_suffix("") if path.suffix == ".zip" else path
+    return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
+
+
+def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
+    """The arrays and metadata of a saved model or of a run's newest good checkpoint."""
+    path = Path(path)
+    if path.is_dir():
+        arrays, meta, source, passed = runs.load_latest(path)
+        for line in passed:
+            warnings.warn(f"Passed over: {line} Used instead: {source}", stacklevel=3)
+        return arrays, meta, source
+    source = path if path.is_file() else with_suffix(path)
+    arrays, meta = checkpoint.load(source)
+    metadata.check(arrays, meta, source)
+    return arrays, meta, source
+
+
+def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    """One group of a checkpoint; of several, the environments' state (which is everybody's) is left behind."""
+    groups = list(meta["config"]["groups"])
+    if len(groups) == 1:
+        return arrays, meta
+    seeds = len(meta["config"]["seeds"])
+    # One group alone may be small enough for another engine: it keeps its own.
+    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}, "engine": meta["spec"]["engine"]}
+    kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
+    return kept, meta | {"config": config} | only_agents(meta, groups.index(name) * seeds, seeds)
+
+
+def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    """One agent of a checkpoint with one group; of several, the environments' state is left behind."""
+    seeds = meta["config"]["seeds"]
+    if len(seeds) == 1:
+        return arrays, meta
+    # One agent alone may be small enough for another engine: it keeps its own.
+    config = meta["config"] | {"seeds": [seeds[index]], "engine": meta["spec"]["engine"]}
+    kept = {k: v[index : index + 1] for k, v in arrays.items() if k.startswith("agents/")}
+    return kept, meta | {"config": config} | only_agents(meta, index, 1)
+
+
+def only_agents(meta: dict[str, Any], first: int, count: int) -> dict[str, Any]:
+    """What a checkpoint says of `count` agents, the first of them at `first`."""
+    last = first + count
+    return {
+        "status": meta["status"][first:last],
+        "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < last],
+    }
+
+
+def evaluate_policy(
+    model: Any,
+    env: object | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    return_episode_rewards: bool = False,
+    seed: int | None = None,
+    n_envs: int = 10,
+) -> tuple[Any, Any]:
+    """Runs episodes with one agent of a model (the names and meaning of Stable-Baselines3's).
+
+    Args:
+        model: a `PPO` or `TRPO`.
+        env: a task id, environment class or factory; the model's own task by default.
+        n_eval_episodes: how many.
+        deterministic: the most likely actions, rather than draws.
+        return_episode_rewards: return two lists, returns and lengths, instead of mean and standard deviation.
+        seed: which agent of a population; the first by default.
+        n_envs: environments run side by side.
+
+    Returns:
+        Mean and standard deviation of the returns over episodes, or the two lists.
+    """
+    if n_eval_episodes < 1:
+        raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
+    source = env if env is not None else (model._env or model.config.task)
+    index = model.seeds[model._index(seed)]
+    config = model.config if env is None else dataclasses.replace(model.config, engine="auto", step_timeout=None)
+    vec = make_envs(config, source, [index], Purpose.EVAL_RESET, 0, min(n_envs, n_eval_episodes))
+    try:
+        spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]
+        if spaces[0] != spaces[1]:
+            raise ConfigError(
+                f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
+            )
+
+        def act(obs: np.ndarray) -> np.ndarray:
+            return model._act(obs[0], deterministic, seed)[None]
+
+        returns, lengths, faults = run_episodes(vec, act, 1, n_eval_episodes)
+    finally:
+        vec.close()
+    for fault in faults:
+        raise EnvironmentFault(f"In the evaluation of seed {index}, environment {fault.env} {fault.what}.")
+    if return_episode_rewards:
+        return returns[0].tolist(), lengths[0].tolist()
+    return float(returns.mean()), float(returns.std())
+
+
+def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:
+    """Reads a saved model or run directory, whichever algorithm trained it."""
+    _, meta, _ = read_model(path)
+    groups = from_dict(meta["config"]).groups
+    algos = {g.algo for name, g in groups.items() if group in (None, name)}
+    # Users' own classes as well; reversed, so that PPO and TRPO stay what they are.
+    known: dict[str, type[Model]] = {cls.algo: cls for cls in reversed(Model.__subclasses__()) if hasattr(cls, "algo")}
+    return known.get(next(iter(algos), ""), Model).load(path, env, group=group)

@@ -1,0 +1,96 @@
+"""What a person sees while agents learn: a live bar on a terminal, plain lines elsewhere."""
+
+import time
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mcclt.training.loop import Row, Trainer
+
+LINES = 20
+"""How many plain lines a whole run prints."""
+
+
+class Display:
+    """A `rich` bar with steps/s, time left, and the mean return with its spread over seeds, per group."""
+
+    def __init__(self, console: Console, total: int, start: int) -> None:
+        self.console, self.total = console, total
+        self._live = console.is_terminal
+        self._began, self._start = time.perf_counter(), start
+        self._printed = start * LINES // total
+        self._text = ""
+        if self._live:
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("steps  {task.fields[fps]}"),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                console=console,
+            )
+            self._task = self._bar.add_task("training", total=total, completed=start, fps="compiling…")
+
+    def __enter__(self) -> "Display":
+        """Starts the bar."""
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves the last state of the bar on the screen."""
+        if self._live:
+            self._bar.stop()
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        """Moves the bar, or prints one of about `LINES` lines."""
+        step = min(trainer.step, self.total)
+        elapsed = time.perf_counter() - self._began
+        fps = (step - self._start) * len(trainer.agents) / max(elapsed, 1e-9)
+        self._text = describe(rows) if rows else self._text
+        if self._live:
+            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=self._text)
+        elif step * LINES // self.total > self._printed or trainer.finished:
+            self._printed = step * LINES // self.total
+            left = elapsed / max(step - self._start, 1) * (self.total - step)
+            self.console.print(
+                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {self._text}",
+                soft_wrap=True,
+                markup=False,
+                emoji=False,
+            )
+
+    def on_message(self, text: str) -> None:
+        """Prints above the bar."""
+        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
+
+
+def describe(rows: list[Row]) -> str:
+    """`mcclt 3021 ± 150 (8 seeds)` for each group at the last update: mean and standard deviation over seeds."""
+    rows = [row for row in rows if row.get("update") == rows[-1].get("update")]
+    parts = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        returns = [r["rollout/ep_rew_mean"] for r in rows if r["group"] == group and "rollout/ep_rew_mean" in r]
+        if not returns:
+            parts.append(f"{group} –")
+        elif len(returns) == 1:
+            parts.append(f"{group} return {returns[0]:.0f}")
+        else:
+            spread = np.std(returns, ddof=1)
+            parts.append(f"{group} return {np.mean(returns):.0f} ± {spread:.0f} ({len(returns)} seeds)")
+    return "  ".join(parts)
+
+
+class Quiet:
+    """Shows nothing but what must be read."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        """Nothing."""
+
+    def on_message(self, text: str) -> None:
+        """Prints."""
+        self.console.print(text, soft_wrap=True, markup=False, emoji=False)

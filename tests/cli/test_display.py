@@ -1,0 +1,77 @@
+"""What a person sees while a plan is computed."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from drivers import cells_of, tiny
+from mcclt.cli.display import PlanDisplay, _title
+from mcclt.experiments.units import Unit, split
+
+
+def console(terminal: bool) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=terminal, width=200, highlight=False, markup=False, emoji=False), out
+
+
+def play(display: PlanDisplay, units: list[Unit]) -> None:
+    steps = units[0].config.steps
+    display.begin(sum(len(u.cells) for u in units), sum(len(u.cells) for u in units) * steps)
+    for unit in units:
+        display.unit_began(unit)
+        display.progress(unit.name, steps // 2, "half [bold]way[/]")
+        display.progress("somebody else's", 5, "")
+        display.progress(unit.name, 10 * steps, "over")  # the last update may go past the end
+        display.unit_ended(unit, len(unit.cells))
+
+
+def test_plain_lines() -> None:
+    to, out = console(terminal=False)
+    units = split(cells_of(tiny(), 3), 2, False)
+    with PlanDisplay(to, quiet=False) as display:
+        play(display, units)
+        display.say("A process [died].")
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "3 cells to compute, 384 steps in all."  # 3 x 128
+    assert "2 / 3 cells" in lines[1] and "(2 seeds)" in lines[1] and "ppo-plain@" in lines[1]
+    assert "3 / 3 cells" in lines[2] and "(seed 2)" in lines[2] and " 0 s left" in lines[2]
+    assert lines[3] == "A process [died]."
+    assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
+
+
+def test_quiet() -> None:
+    to, out = console(terminal=False)
+    with PlanDisplay(to, quiet=True) as display:
+        play(display, split(cells_of(tiny(), 3), 2, False))
+    assert out.getvalue() == ""
+    display.say("but this")
+    assert out.getvalue() == "but this\n", "what must be read is said"
+
+
+def test_bars() -> None:
+    to, out = console(terminal=True)
+    with PlanDisplay(to, quiet=False) as display:
+        play(display, split(cells_of(tiny(), 3), 2, False))
+        assert display._bars is not None
+        (overall,) = display._bars.tasks
+        assert (overall.completed, overall.total) == (384, 384), "units' bars are gone, the whole is done"
+    assert ("3 done" in out.getvalue() and "half [bold]way[/]"[:4] in out.getvalue()) or "3 cells" in out.getvalue()
+
+
+def test_a_unit_that_fails_leaves_no_bar() -> None:
+    to, _ = console(terminal=True)
+    (unit,) = split(cells_of(tiny(), 2), 2, False)
+    with PlanDisplay(to, quiet=False) as display:
+        display.begin(2, 256)
+        display.unit_began(unit)
+        display.progress(unit.name, 64, "")
+        display.unit_ended(unit, 0)
+        assert display._bars is not None
+        assert [task.completed for task in display._bars.tasks] == [0]
+
+
+@pytest.mark.parametrize(("setups", "text"), [(1, "ppo-plain (seed 0)"), (4, "4 variants (seed 0)")])
+def test_titles(setups: int, text: str) -> None:
+    own = [tiny(v) for v in ("plain", "qr", "mcclt", "explore")][:setups]
+    assert _title(Unit(tuple(own), (0,))) == f"InvertedDoublePendulum-v5 {text}"

@@ -1,0 +1,69 @@
+"""What `mcclt bench` measures, in small; `--engine warp` on Warp's CPU device."""
+
+import functools
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mcclt.cli.app import Bench
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.console import WIDE
+from mcclt.envs.api import available_cores
+from mcclt.experiments import bench
+from mcclt.training.population import on_cpu
+from probes import PENDULUM, TINY
+
+
+@dataclass(frozen=True)
+class Small(RunConfig):
+    n_envs: int = 2
+    steps_per_update: int = 8
+    eval_freq: int = 16
+    eval_episodes: int = 1
+    max_episode_steps: int | None = 5
+
+
+@pytest.mark.slow
+def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {name: value for name, value in TINY.items() if name != "critic_hidden"}
+    monkeypatch.setattr(bench, "RunConfig", Small)
+    monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, **tiny))
+    command = Bench(task=PENDULUM, engine="warp", agents=7, updates=2, width=8)
+    found = bench.time_on_device(command, Console(file=io.StringIO()))
+    assert found["agents"] == 6 and found["worlds"] == 12  # plain, MC-CLT and ensemble, PPO and TRPO
+    seconds = found["seconds_per_update"]
+    assert seconds.keys() == {"physics", "collect", "improve", "fit", "evaluate", "together"}
+    assert all(value > 0 for value in seconds.values())
+    # 12 worlds x 4 steps in an update.
+    assert found["steps_per_second"] == pytest.approx(48 / seconds["together"])
+    assert found["collect_over_physics"] == pytest.approx(seconds["physics"] / seconds["collect"])
+    out = io.StringIO()
+    bench.show_device(Console(file=out, width=WIDE), found)
+    assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
+
+
+@pytest.mark.skipif(not on_cpu(), reason="processes are for cores")
+def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    small = {"steps_per_update": 32, "n_envs": 2}
+    monkeypatch.setattr(bench, "RunConfig", functools.partial(RunConfig, **small))
+    monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, policy_iterations=2, critic_iterations=2))
+    monkeypatch.setattr(bench, "GEMM", 64)
+    monkeypatch.setattr(bench, "TIMED", {"mcclt": bench.TIMED["mcclt"]})
+    bench.bench(Bench("InvertedDoublePendulum-v5", updates=1, width=8, population=3, out=tmp_path / "bench.json"))
+    found = json.loads((tmp_path / "bench.json").read_text())
+    names = [row["variant"] for row in found["variants"]]
+    assert names == list(bench.TIMED) and found["population"]["seeds"] == 3
+    processes = found["processes"]
+    assert processes["count"] == min(3, available_cores())
+    for row in found["variants"]:
+        name, floor = row["variant"], row["floor_seconds"]
+        assert row["whole_over_floor"] == pytest.approx(row["seconds"]["whole"] / floor)
+        assert processes["seconds_all"][name] > 0
+        assert processes["whole_over_floor"][name] == pytest.approx(processes["seconds_all"][name] / (3 * floor))
+    out = capsys.readouterr().out
+    assert f"in {processes['count']} processes that share the cores" in out
+    assert json.loads(out.splitlines()[-1]) == found

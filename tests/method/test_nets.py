@@ -1,0 +1,159 @@
+"""Networks and policies: initialisation, NumPy against JAX, densities against SciPy, sampling frequencies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from mcclt.method.nets import Categorical, Gaussian, apply_mlp, count, init_mlp
+
+OBS, ACTIONS, BATCH = 3, 2, 7
+GAUSSIAN = Gaussian(ACTIONS, (5, 4), -0.5)
+CATEGORICAL = Categorical(4, (5,))
+
+
+def to_numpy(tree):
+    return jax.tree.map(np.asarray, tree)
+
+
+def observations(seed=0, *shape):
+    return np.random.default_rng(seed).normal(size=(*shape, BATCH, OBS)).astype(np.float32)
+
+
+def test_init_bounds():
+    # Uniform in ±1/√fan_in, for weights and biases. 100 inputs: bound 0.1; 64 inputs: bound 0.125.
+    params = to_numpy(init_mlp(jax.random.key(0), (100, 64, 50)))
+    assert [p["w"].shape for p in params] == [(100, 64), (64, 50)]
+    assert [p["b"].shape for p in params] == [(64,), (50,)]
+    for layer, bound in zip(params, (0.1, 0.125), strict=True):
+        for x in (layer["w"], layer["b"]):
+            assert np.abs(x).max() <= bound
+            assert stats.kstest(x.ravel(), stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01
+    assert not np.allclose(params[0]["w"][0, :50], params[1]["w"][0] * 0.8)  # layers have their own streams
+    assert count(params) == 100 * 64 + 64 + 64 * 50 + 50
+
+
+def test_gaussian_starts_at_its_log_std():
+    params = GAUSSIAN.init(jax.random.key(0), OBS)
+    np.testing.assert_array_equal(params["log_std"], np.full(ACTIONS, -0.5))
+    assert [layer["w"].shape for layer in params["mlp"]] == [(3, 5), (5, 4), (4, 2)]
+
+
+def test_mlp_against_a_loop():
+    params = to_numpy(init_mlp(jax.random.key(1), (OBS, 4, 2)))
+    x = observations()
+    expected = np.zeros((BATCH, 2))
+    for b in range(BATCH):
+        hidden = [np.tanh(sum(float(x[b, i]) * float(params[0]["w"][i, j]) for i in range(OBS)) + params[0]["b"][j])
+                  for j in range(4)]  # fmt: skip
+        for k in range(2):
+            expected[b, k] = sum(hidden[j] * float(params[1]["w"][j, k]) for j in range(4)) + params[1]["b"][k]
+    np.testing.assert_allclose(apply_mlp(params, x, np.tanh), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
+def test_numpy_path_is_the_jax_path(policy):
+    params = policy.init(jax.random.key(2), OBS)
+    obs = observations(1)
+    noise = policy.noise(jax.random.key(3), (BATCH,))
+    sampled = policy.sample(to_numpy(params), obs, np.asarray(noise))
+    best = policy.mode(to_numpy(params), obs)
+    assert isinstance(sampled, np.ndarray) and isinstance(best, np.ndarray)
+    np.testing.assert_allclose(sampled, policy.sample(params, jnp.asarray(obs), noise), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(best, policy.mode(params, jnp.asarray(obs)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
+def test_stacked_agents_act_as_alone(policy):
+    agents = [to_numpy(policy.init(jax.random.key(k), OBS)) for k in range(3)]
+    stack = jax.tree.map(lambda *leaves: np.stack(leaves), *agents)
+    obs = observations(2, 3)
+    noise = np.asarray(policy.noise(jax.random.key(9), (3, BATCH)))
+    sampled, best = policy.sample(stack, obs, noise), policy.mode(stack, obs)
+    for k, params in enumerate(agents):  # bit for bit
+        np.testing.assert_array_equal(sampled[k], policy.sample(params, obs[k], noise[k]))
+        np.testing.assert_array_equal(best[k], policy.mode(params, obs[k]))
+
+
+# --- Gaussian ----------------------------------------------------------------------------------------------
+
+
+def gaussians():
+    rng = np.random.default_rng(4)
+    make = lambda: (rng.normal(size=(BATCH, ACTIONS)), rng.uniform(-1, 0.5, ACTIONS))  # noqa: E731
+    p, q = make(), make()
+    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (p, q))
+    return p, q, single, rng.normal(size=(BATCH, ACTIONS))
+
+
+def test_gaussian_log_prob_and_entropy():
+    (mean, log_std), _, (p, _), action = gaussians()
+    dist = stats.norm(mean, np.exp(log_std))
+    got = GAUSSIAN.log_prob(p, jnp.asarray(action, jnp.float32))
+    np.testing.assert_allclose(got, dist.logpdf(action).sum(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(GAUSSIAN.entropy(p), dist.entropy().sum(-1), rtol=1e-5)
+
+
+def test_gaussian_kl():
+    # By hand in one dimension: KL(N(0, 1) ‖ N(1, 2²)) = ln 2 + (1 + 1)/8 − ½ = 0.443147; the other way 1.306853.
+    a, b = (jnp.zeros((1, 1)), jnp.zeros(1)), (jnp.ones((1, 1)), jnp.log(jnp.full(1, 2.0)))
+    np.testing.assert_allclose(GAUSSIAN.kl(a, b), [0.443147], rtol=1e-5)
+    np.testing.assert_allclose(GAUSSIAN.kl(b, a), [1.306853], rtol=1e-5)  # −ln 2 + (4 + 1)/2 − ½
+    # Independent: ∫ p (ln p − ln q) on a grid, dimension by dimension.
+    (mean_p, log_p), (mean_q, log_q), (p, q), _ = gaussians()
+    x = np.linspace(-15, 15, 20_001)[:, None, None]
+    dist_p, dist_q = stats.norm(mean_p, np.exp(log_p)), stats.norm(mean_q, np.exp(log_q))
+    integrand = dist_p.pdf(x) * (dist_p.logpdf(x) - dist_q.logpdf(x))
+    np.testing.assert_allclose(GAUSSIAN.kl(p, q), np.trapezoid(integrand, dx=30 / 20_000, axis=0).sum(-1), rtol=1e-4)
+    np.testing.assert_allclose(GAUSSIAN.kl(p, p), np.zeros(BATCH), atol=1e-6)
+
+
+def test_gaussian_sample_is_the_mean_plus_scaled_noise():
+    params = to_numpy(GAUSSIAN.init(jax.random.key(5), OBS))
+    obs = observations(6)
+    zero, one = np.zeros((BATCH, ACTIONS), np.float32), np.ones((BATCH, ACTIONS), np.float32)
+    mean = GAUSSIAN.mode(params, obs)
+    np.testing.assert_array_equal(GAUSSIAN.sample(params, obs, zero), mean)
+    # One unit of noise is one σ = e^−½ = 0.606531.
+    np.testing.assert_allclose(GAUSSIAN.sample(params, obs, one) - mean, np.full((BATCH, ACTIONS), 0.606531), rtol=1e-5)
+    noise = np.asarray(GAUSSIAN.noise(jax.random.key(0), (500,)))
+    assert noise.shape == (500, ACTIONS)
+    assert stats.kstest(noise.ravel(), stats.norm.cdf).pvalue > 0.01
+
+
+# --- Categorical -------------------------------------------------------------------------------------------
+
+
+def test_categorical_against_scipy():
+    params = CATEGORICAL.init(jax.random.key(6), OBS)
+    obs = observations(7)
+    dist = CATEGORICAL.distribution(params, jnp.asarray(obs))
+    p = np.exp(np.asarray(dist, np.float64))
+    np.testing.assert_allclose(p.sum(-1), np.ones(BATCH), rtol=1e-6)
+    action = np.arange(BATCH) % 4
+    np.testing.assert_allclose(
+        CATEGORICAL.log_prob(dist, jnp.asarray(action)), np.log(p[np.arange(BATCH), action]), rtol=1e-5
+    )
+    np.testing.assert_allclose(CATEGORICAL.entropy(dist), stats.entropy(p, axis=-1), rtol=1e-5)
+    other = CATEGORICAL.distribution(CATEGORICAL.init(jax.random.key(7), OBS), jnp.asarray(obs))
+    q = np.exp(np.asarray(other, np.float64))
+    np.testing.assert_allclose(CATEGORICAL.kl(dist, other), stats.entropy(p, q, axis=-1), rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(CATEGORICAL.mode(params, jnp.asarray(obs)), p.argmax(-1))
+
+
+def test_gumbel_draws_have_the_right_frequencies():
+    # The logits come from the bias alone (weights 0): p = softmax(0, 1, 2, −1) for every one of 20,000 draws.
+    logits = np.array([0.0, 1.0, 2.0, -1.0])
+    policy = Categorical(4, (2,))
+    params = {
+        "mlp": (
+            {"w": np.zeros((1, 2), np.float32), "b": np.zeros(2, np.float32)},
+            {"w": np.zeros((2, 4), np.float32), "b": logits.astype(np.float32)},
+        )
+    }
+    n = 20_000
+    noise = np.asarray(policy.noise(jax.random.key(8), (n,)))
+    drawn = policy.sample(params, np.zeros((n, 1), np.float32), noise)
+    expected = n * np.exp(logits) / np.exp(logits).sum()
+    assert stats.chisquare(np.bincount(drawn, minlength=4), expected).pvalue > 0.01

@@ -1,0 +1,115 @@
+"""Critics fitted in pieces, later, come to the same as critics fitted at once."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mcclt.config import AgentConfig
+from mcclt.envs.api import EnvSpec
+from mcclt.method.critics import CRITICS
+from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.training.fitting import Fit, Learnt
+from mcclt.training.population import map_agents
+
+SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
+AGENTS, T, E = 2, 5, 4
+EVERY_CRITIC = pytest.mark.parametrize(
+    "critic", ["normal", *(pytest.param(name, marks=pytest.mark.slow) for name in CRITICS if name != "normal")]
+)
+
+
+def learner_of(**settings: Any) -> Learner:
+    settings = {"critic_iterations": 6, "policy_iterations": 2, "critic_hidden": (8, 8)} | settings
+    return Learner(AgentConfig(**settings), SPEC)
+
+
+def rollouts(reward: float = 1.0) -> Rollout:
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.normal(size=(AGENTS, T, E, *shape)).astype(np.float32)
+
+    none = np.zeros((AGENTS, T, E), bool)
+    return Rollout(draw(3), draw(2), np.float32(reward) * draw(), none, none, draw(3))
+
+
+def improved(learner: Learner, reward: float = 1.0) -> tuple[AgentState, Any, AgentState]:
+    """Agents between the halves of an update, their lesson, and the same update in one go."""
+    agents = map_agents(learner.init)(np.arange(AGENTS, dtype=np.uint32))
+    state, lesson, _ = map_agents(learner.improve)(agents, rollouts(reward))
+    return state, lesson, map_agents(learner.update)(agents, rollouts(reward))[0]
+
+
+def assert_same(a: Any, b: Any) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+@EVERY_CRITIC
+def test_pieces_come_to_the_same_as_the_whole(critic: str) -> None:
+    learner = learner_of(critic=critic)
+    state, lesson, whole = improved(learner)
+    fit = Fit.of(learner, ("a",), 3)
+    learnt = Learnt({"a": state}, {"a": lesson}, [fit])
+    assert_same(learnt.policies[0], whole.policy)  # at once
+    learnt.go_on()
+    moved = [
+        np.abs(x - y).max()
+        for x, y in zip(jax.tree.leaves(learnt.under_way[0].now.critic), jax.tree.leaves(state.critic), strict=True)
+    ]
+    assert max(moved) > 0 and learnt.under_way[0].left == 2
+    assert_same(learnt.states["a"], whole)
+    learnt.go_on()  # nothing is left to do
+    assert_same(learnt.states["a"], whole)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "most", "pieces"), [(80, 1, 1), (80, 20, 20), (80, 83, 80), (80, 41, 40), (7, 3, 1)]
+)
+def test_pieces_are_of_equal_size(iterations: int, most: int, pieces: int) -> None:
+    assert Fit.of(learner_of(critic_iterations=iterations), ("a",), most).pieces == pieces
+
+
+def test_groups_are_fitted_in_any_order() -> None:
+    learner = learner_of()
+    state, lesson, whole = improved(learner)
+    fits = [Fit.of(learner, ("a",), 2), Fit.of(learner, ("b",), 3)]
+    learnt = Learnt({"a": state, "b": state}, {"a": lesson, "b": lesson}, fits)
+    learnt.go_on(learnt.under_way[1])
+    learnt.go_on()
+    assert [work.left for work in learnt.under_way] == [1, 2]
+    assert_same(learnt.states, {"a": whole, "b": whole})
+
+
+@EVERY_CRITIC
+def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -> None:
+    learner = learner_of(critic=critic)
+    state, lesson, _ = improved(learner)
+    returns = [part.returns.at[1].set(jnp.inf) for part in lesson]  # of the second agent
+    advantage = [part.advantage.at[1].set(jnp.inf) for part in lesson]
+    spoilt = tuple(p._replace(returns=r, advantage=a) for p, r, a in zip(lesson, returns, advantage, strict=True))
+    got = Learnt({"a": state}, {"a": spoilt}, [Fit.of(learner, ("a",), 3)]).states["a"]
+    assert got.skipped.tolist() == [0, 1]
+    for old, new in zip(
+        jax.tree.leaves((state.critic, state.critic_opt)), jax.tree.leaves((got.critic, got.critic_opt)), strict=True
+    ):
+        np.testing.assert_array_equal(old[1], new[1])
+        assert np.isfinite(new).all()
+
+
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
+def test_a_policy_that_would_not_be_finite_is_dropped_and_counted(algo: str) -> None:
+    learner = learner_of(algo=algo)
+    agents = map_agents(learner.init)(np.arange(AGENTS, dtype=np.uint32))
+    good = rollouts()
+    reward = good.reward.copy()
+    reward[1] = 1e38  # advantages overflow
+    state, _, metrics = map_agents(learner.improve)(agents, dataclasses.replace(good, reward=reward))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.policy))
+    assert metrics["train/skipped"].tolist() == [0, 1] if algo == "ppo" else metrics["train/skipped"][0] == 0
+    for old, new in zip(jax.tree.leaves(agents.policy), jax.tree.leaves(state.policy), strict=True):
+        np.testing.assert_array_equal(old[1], new[1])

@@ -1,0 +1,475 @@
+"""The user's view."""
+
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import mcclt
+from mcclt import PPO, TRPO, evaluate_policy
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
+from mcclt.training.loop import Trainer
+from mcclt.training.model import Model, read_model
+from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
+
+OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
+
+
+def make(cls: type[Model] = PPO, env: Any = PENDULUM, **settings: Any) -> Any:
+    return cls(env, **(OURS | {"critic": "plain"} | settings))
+
+
+@pytest.fixture(scope="module")
+def trained() -> Iterator[Any]:
+    yield make(critic="normal", seed=[3, 8]).learn(48)
+
+
+OBS = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
+
+
+def arrays_of(model: Any, tmp_path: Path) -> dict[str, np.ndarray]:
+    return read_model(model.save(tmp_path / "compare"))[0]
+
+
+def same(a: Any, b: Any, tmp_path: Path) -> None:
+    x, y = arrays_of(a, tmp_path), arrays_of(b, tmp_path)
+    assert x.keys() == y.keys()
+    for name in x:
+        np.testing.assert_array_equal(x[name], y[name], err_msg=name)
+
+
+# --- making and learning -----------------------------------------------------------------------------------
+
+
+def test_learn_counts_steps_and_returns_itself(trained: Any) -> None:
+    assert trained.num_timesteps == 48 and trained.seeds == (3, 8)
+    model = make()
+    assert model.num_timesteps == 0
+    assert model.learn(20) is model and model.num_timesteps == 32
+    assert model.learn(16).num_timesteps == 48
+
+
+def test_learning_in_parts_is_learning_at_once(tmp_path: Path) -> None:
+    same(make().learn(64), make().learn(32).learn(16).learn(16), tmp_path)
+
+
+@pytest.mark.parametrize("cls", [PPO, TRPO])
+def test_learning_changes_the_policy(cls: type[Model]) -> None:
+    model = make(cls)
+    before = model.predict(OBS, deterministic=True)[0]
+    after = model.learn(32).predict(OBS, deterministic=True)[0]
+    assert (before != after).any()
+
+
+@pytest.mark.parametrize("steps", [-1, -100])
+def test_learning_backwards_is_refused(trained: Any, steps: int) -> None:
+    with pytest.raises(ConfigError):
+        trained.learn(steps)
+
+
+def test_a_custom_class_and_a_factory() -> None:
+    for env in (Noisy, lambda: Noisy()):
+        model = make(env=env).learn(16)
+        assert model.predict(np.zeros(3))[0].shape == (2,)
+        assert np.isfinite(evaluate_policy(model, n_eval_episodes=2)[0])
+
+
+def test_defaults_are_the_paper_pairing() -> None:
+    model = PPO(PENDULUM, **OURS)
+    assert model.config.groups["ppo"].critic == "normal"
+    assert inspect.signature(PPO.learn).parameters["progress_bar"].default is False
+
+
+def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make().learn(48, progress_bar=True, log_dir=tmp_path / "run")
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+    model = PPO.load(tmp_path / "run")
+    assert model.num_timesteps == 48
+    make().learn(16)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"critic": "nomal"}, "Did you mean 'normal'"),
+        ({"weighting": "acuracy"}, "Did you mean 'accuracy'"),
+        ({"gama": 0.9}, "Unknown setting 'gama'. Did you mean 'gamma'"),
+        ({"n_env": 2}, "Unknown setting 'n_env'. Did you mean 'n_envs'"),
+        ({"gamma": "high"}, "gamma = 'high'"),
+        ({"w_tar": 1.0}, "w_tar = 1.0"),
+        ({"seed": []}, "at least one seed"),
+        ({"seed": [1, 1]}, "without repetitions"),
+        ({"seed": -1}, "seeds"),
+        ({"seed": 1.5}, "seed"),
+        ({"seeds": [1, 2]}, "seed"),
+        ({"steps": 100}, "learn"),
+        ({"algo": "trpo"}, "algo"),
+        ({"engine": "natve"}, "Did you mean 'native'"),
+        ({"n_steps": 2048}, "n_steps is not an argument of PPO: say steps_per_update"),
+        ({"policy_kwargs": {"net_arch": [64]}}, "say policy_hidden"),
+    ],
+)
+def test_refusals(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(**settings)
+
+
+def test_numpy_and_range_seeds() -> None:
+    assert make(seed=np.int64(4)).seeds == (4,)
+    assert make(seed=range(3)).seeds == (0, 1, 2)
+    assert make(seed=np.array([1, 2])).seeds == (1, 2)
+
+
+def test_an_environment_instance_is_refused() -> None:
+    with pytest.raises(ConfigError, match="class or a function"):
+        make(env=Noisy())
+
+
+def test_an_unknown_task() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'Hopper-v5'"):
+        make(env="Hoper-v5")
+
+
+def test_a_broken_environment_says_so_and_can_be_repeated(tmp_path: Path) -> None:
+    class Sick(Noisy):
+        sick = True
+
+        def step(self, action: np.ndarray):
+            if self.sick and self.life == 12:
+                raise ValueError("I am sick")
+            return super().step(action)
+
+    model = make(env=Sick)
+    with pytest.raises(EnvironmentFault, match="I am sick"):
+        model.learn(64)
+    assert model.num_timesteps == 16
+    Sick.sick = False
+    assert model.learn(32).num_timesteps == 48
+
+
+# --- predicting --------------------------------------------------------------------------------------------
+
+
+def test_one_observation_and_a_batch(trained: Any) -> None:
+    one, state = trained.predict(OBS[0], deterministic=True)
+    many, _ = trained.predict(OBS, deterministic=True)
+    assert one.shape == (1,) and many.shape == (5, 1) and one.dtype == np.float32 and state is None
+    np.testing.assert_allclose(one, many[0], rtol=1e-6)
+    assert trained.predict(OBS.astype(np.float64).tolist(), deterministic=True)[0].tolist() == many.tolist()
+    assert trained.predict(OBS[:0])[0].shape == (0, 1)
+    assert trained.predict(OBS, "state")[1] == "state"
+
+
+def test_random_draws(trained: Any) -> None:
+    draws = np.array([trained.predict(OBS[0])[0] for _ in range(200)])
+    assert len(np.unique(draws)) > 100
+    mean = trained.predict(OBS[0], deterministic=True)[0]
+    assert abs(np.clip(draws, -1, 1).mean() - mean) < 0.2
+    assert (np.abs(draws) <= 1).all()
+
+
+def test_within_bounds() -> None:
+    model = make(env=Counter, log_std_init=3.0)
+    actions = model.predict(np.ones((50, 2)))[0]
+    assert (np.abs(actions) <= 0.25).all() and (np.abs(actions) == 0.25).any()
+
+
+def test_which_agent_of_a_population(trained: Any) -> None:
+    first, second = (trained.predict(OBS, deterministic=True, seed=s)[0] for s in (3, 8))
+    assert (first != second).any()
+    np.testing.assert_array_equal(trained.predict(OBS, deterministic=True)[0], first)
+    alone = make(critic="normal", seed=8).learn(48)
+    np.testing.assert_array_equal(alone.predict(OBS, deterministic=True)[0], second)
+    with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
+        trained.predict(OBS, seed=5)
+
+
+def test_one_agent_alone(trained: Any, tmp_path: Path) -> None:
+    alone = trained.for_seed(8)
+    assert type(alone) is PPO and alone.seeds == (8,) and alone.num_timesteps == 48
+    for model in (alone, PPO.load(alone.save(tmp_path / "alone")), PPO.load(trained.save(tmp_path / "x")).for_seed(8)):
+        for deterministic in (True, False):
+            model._draws = trained._draws
+            np.testing.assert_array_equal(
+                model.predict(OBS, deterministic=deterministic)[0],
+                trained.predict(OBS, deterministic=deterministic, seed=8)[0],
+            )
+        np.testing.assert_array_equal(model.value_distribution(OBS).bars, trained.value_distribution(OBS, seed=8).bars)
+    before = trained.predict(OBS, deterministic=True, seed=8)[0]
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert alone.learn(16).num_timesteps == 64
+    np.testing.assert_array_equal(trained.predict(OBS, deterministic=True, seed=8)[0], before)
+    with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
+        trained.for_seed(5)
+
+
+def test_a_copy_of_the_only_agent_goes_on_exactly(tmp_path: Path) -> None:
+    model = make(seed=3).learn(32)
+    same(model.for_seed(3).learn(32), model.learn(32), tmp_path)
+
+
+def test_discrete(tmp_path: Path) -> None:
+    model = make(env="CartPole-v1").learn(16)
+    obs = np.random.default_rng(0).normal(size=(40, 4))
+    one = model.predict(obs[0], deterministic=True)[0]
+    assert np.ndim(one) == 0 and np.issubdtype(np.asarray(one).dtype, np.integer)
+    draws = model.predict(obs)[0]
+    assert draws.shape == (40,) and set(draws.tolist()) == {0, 1}
+    loaded = PPO.load(model.save(tmp_path / "x"))
+    assert (loaded.predict(obs, deterministic=True)[0] == model.predict(obs, deterministic=True)[0]).all()
+
+
+def test_actions_are_those_of_the_environment() -> None:
+    """An action that `predict` gives can be sent to the user's own environment as it is."""
+    model, env = make(env=ShiftedActions).learn(16), ShiftedActions()
+    obs, _ = env.reset(seed=0)
+    for deterministic in (True, False):
+        assert env.action_space.contains(model.predict(obs, deterministic=deterministic)[0])
+
+
+@pytest.mark.parametrize("shape", [(), (8,), (2, 8), (1, 1, 9), (0,)])
+def test_wrong_shapes(trained: Any, shape: tuple[int, ...]) -> None:
+    for use in (trained.predict, trained.value_distribution):
+        given = ", ".join(map(str, shape))
+        with pytest.raises(ConfigError, match=rf"has 9 numbers: .*\(9,\) or \(batch, 9\), not \({given}"):
+            use(np.zeros(shape))
+
+
+# --- value distributions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("critic, bars", [("plain", 1), ("quantile", 4), ("normal", 4), ("ensemble", 5)])
+def test_value_distribution(critic: str, bars: int) -> None:
+    model = make(critic=critic).learn(16)
+    many, one = model.value_distribution(OBS), model.value_distribution(OBS[1])
+    assert many.bars.shape == (5, bars) and one.bars.shape == (bars,)
+    assert many.taus.shape == (bars,) and (np.diff(many.taus) > 0).all()
+    for name in ("mean", "std", "error", "weight"):
+        assert getattr(many, name).shape == (5,) and np.ndim(getattr(one, name)) == 0
+        np.testing.assert_allclose(getattr(many, name)[1], getattr(one, name), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(many.bars.mean(axis=1), many.mean, rtol=1e-5, atol=1e-6)
+    assert (many.error >= 0).all()
+    if critic in ("normal", "ensemble"):
+        assert ((many.weight > 0.6) & (many.weight <= 1)).all() and len(np.unique(many.weight)) > 1
+        assert (np.argsort(many.weight) == np.argsort(-many.error)).all(), "the better predicted, the heavier"
+    else:
+        assert (many.weight == 1).all()
+    if critic == "plain":
+        assert (many.std == 0).all() and (many.error == 0).all()
+
+
+def test_value_distribution_of_each_agent(trained: Any) -> None:
+    assert (trained.value_distribution(OBS, seed=3).mean != trained.value_distribution(OBS, seed=8).mean).any()
+
+
+def test_before_learning_weights_are_one() -> None:
+    assert (make(critic="normal").value_distribution(OBS).weight == 1).all()
+
+
+# --- saving and loading ------------------------------------------------------------------------------------
+
+
+def test_save_and_load(trained: Any, tmp_path: Path) -> None:
+    path = trained.save(tmp_path / "model")
+    assert path == tmp_path / "model.safetensors" and path.is_file()
+    for loaded in (PPO.load(tmp_path / "model"), PPO.load(str(path)), mcclt.load(path)):
+        assert type(loaded) is PPO and loaded.seeds == (3, 8) and loaded.num_timesteps == 48
+        for seed in (3, 8):
+            for deterministic in (True, False):
+                fresh = PPO.load(path)
+                fresh._draws = trained._draws
+                np.testing.assert_array_equal(
+                    fresh.predict(OBS, deterministic=deterministic, seed=seed)[0],
+                    trained.predict(OBS, deterministic=deterministic, seed=seed)[0],
+                )
+            a, b = loaded.value_distribution(OBS, seed=seed), trained.value_distribution(OBS, seed=seed)
+            for name in ("bars", "mean", "std", "error", "weight"):
+                np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert PPO.load(path).save(tmp_path / "again").read_bytes()  # saved without a trainer
+
+
+def test_names_with_dots(tmp_path: Path) -> None:
+    model = make()
+    assert model.save(tmp_path / "v1.2").name == "v1.2.safetensors"
+    assert PPO.load(tmp_path / "v1.2").num_timesteps == 0
+    assert model.save(tmp_path / "v1.3.zip").name == "v1.3.safetensors"
+    assert PPO.load(tmp_path / "v1.3.zip").num_timesteps == 0
+
+
+@pytest.mark.parametrize("after", [0, 32])
+def test_loaded_and_learning_on_is_never_having_stopped(tmp_path: Path, after: int) -> None:
+    straight, model = make().learn(64), make()
+    if after:
+        model.learn(after)
+    loaded = PPO.load(model.save(tmp_path / "x"))
+    again = PPO.load(loaded.save(tmp_path / "y"))  # also through a model that never learnt itself
+    same(straight, loaded.learn(64 - after), tmp_path)
+    same(straight, again.learn(64 - after), tmp_path)
+
+
+def test_interrupted_learning_goes_on_exactly(tmp_path: Path) -> None:
+    straight, model = make().learn(64), make()
+    step, calls = model._trainer.env.step, [0]
+
+    def interrupted(action: np.ndarray):
+        calls[0] += 1
+        if calls[0] == 20:
+            raise KeyboardInterrupt
+        return step(action)
+
+    model._trainer.env.step = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(64)
+    assert model.num_timesteps == 32
+    same(straight, model.learn(32), tmp_path)
+
+
+def test_a_custom_environment_after_loading(tmp_path: Path) -> None:
+    path = make(env=Noisy).learn(16).save(tmp_path / "x")
+    predicting = PPO.load(path)
+    assert predicting.predict(np.zeros(3))[0].shape == (2,)
+    with pytest.raises(MccltError, match="Noisy"):
+        predicting.learn(16)
+    with pytest.raises(MccltError, match="Noisy"):
+        evaluate_policy(PPO.load(path))
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert PPO.load(path, env=Noisy).learn(16).num_timesteps == 32
+    assert evaluate_policy(PPO.load(path, env=Noisy), n_eval_episodes=1)[1] == 0
+    with pytest.raises(MccltError):
+        PPO.load(path, env=Counter).learn(16)
+
+
+def test_the_wrong_class(tmp_path: Path) -> None:
+    path = make(TRPO).save(tmp_path / "x")
+    with pytest.raises(CheckpointError, match=r"trained with TRPO: load it with TRPO\.load"):
+        PPO.load(path)
+    assert type(mcclt.load(path)) is TRPO
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(CheckpointError):
+            PPO.load(path)
+        with pytest.raises(CheckpointError):
+            mcclt.load(path)
+
+
+def test_a_model_that_cannot_go_on_stays_what_was_loaded(tmp_path: Path) -> None:
+    """`learn` fails, and fails again; nothing is trained from scratch, and saving keeps what there was."""
+    model = PPO(PENDULUM, **OURS)
+    model.learn(64)
+    model.save(tmp_path / "good")
+    loaded = PPO.load(tmp_path / "good")
+    arrays, meta, source = loaded._stored
+    loaded._stored = {k: v for k, v in arrays.items() if not k.endswith("log_std")}, meta, source
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="missing or misshapen"):
+            loaded.learn(64)
+    loaded._stored = arrays, meta, source
+    loaded.save(tmp_path / "again")
+    again, same, _ = read_model(tmp_path / "again")
+    assert same == meta and again.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_a_group_of_several(tmp_path: Path) -> None:
+    config = run_config(groups={"plain": agent(critic="plain"), "t": agent(critic="plain", algo="trpo")}, seeds=(0, 4))
+    trainer = Trainer(config)
+    trainer.advance()
+    from mcclt.storage import checkpoint
+
+    path = tmp_path / "x.safetensors"
+    checkpoint.save(path, *trainer.to_checkpoint())
+    trainer.close()
+    for load in (PPO.load, mcclt.load):
+        with pytest.raises(ConfigError, match="several groups: choose group= one of plain, t"):
+            load(path)
+        with pytest.raises(ConfigError, match="no group 'x'"):
+            load(path, group="x")
+    model = mcclt.load(path, group="t")
+    assert type(model) is TRPO and model.seeds == (0, 4) and model.num_timesteps == 16
+    assert model.config.engine == "native", "it keeps its engine, though alone it may be small enough for another"
+    params = trainer.states["t"].policy["log_std"][1]
+    np.testing.assert_array_equal(model._states.policy["log_std"][1], params)
+    with pytest.warns(UserWarning, match="new episodes"):  # the environments' state is that of both groups
+        assert model.learn(16).num_timesteps == 32
+    assert mcclt.load(model.save(tmp_path / "t")).num_timesteps == 32
+
+
+# --- evaluate_policy ---------------------------------------------------------------------------------------
+
+
+def test_evaluate_policy() -> None:
+    model = make(env=Counter)
+    # Two environments: one plays episodes 0 and 1 (returns 6 and 15), the other episode 0.
+    returns, lengths = evaluate_policy(model, n_eval_episodes=3, return_episode_rewards=True, n_envs=2)
+    assert (returns, lengths) == ([6.0, 15.0, 6.0], [counter_length(0), counter_length(1), counter_length(0)])
+    mean, std = evaluate_policy(model, n_eval_episodes=3, n_envs=2)
+    assert mean == pytest.approx(9.0) and std == pytest.approx(np.std([6, 15, 6]))
+    assert type(mean) is float and type(std) is float
+    json.dumps(returns), json.dumps(lengths)
+
+
+def test_evaluate_policy_signature() -> None:
+    names = list(inspect.signature(evaluate_policy).parameters)
+    assert names[:4] == ["model", "env", "n_eval_episodes", "deterministic"]
+    assert inspect.signature(evaluate_policy).parameters["n_eval_episodes"].default == 10
+
+
+def test_evaluate_policy_repeats_and_differs_by_agent(trained: Any) -> None:
+    first = evaluate_policy(trained, n_eval_episodes=4, seed=3)
+    assert first == evaluate_policy(trained, n_eval_episodes=4, seed=3)
+    assert first != evaluate_policy(trained, n_eval_episodes=4, seed=8)
+    random = evaluate_policy(trained, n_eval_episodes=4, seed=3, deterministic=False)
+    assert first != random
+
+
+def test_evaluate_policy_elsewhere(trained: Any) -> None:
+    assert evaluate_policy(make(env=Noisy), Noisy, n_eval_episodes=1)[1] == 0
+    with pytest.raises(ConfigError, match="cannot act in Hopper-v5: their spaces differ"):
+        evaluate_policy(trained, "Hopper-v5")
+
+
+@pytest.mark.parametrize("episodes", [0, -3])
+def test_evaluate_policy_needs_episodes(trained: Any, episodes: int) -> None:
+    with pytest.raises(ConfigError, match="episodes"):
+        evaluate_policy(trained, n_eval_episodes=episodes)
+
+
+# --- without Stable-Baselines3 -----------------------------------------------------------------------------
+
+
+def test_without_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Observer:
+        steps: ClassVar[list[int]] = []
+
+        def on_update(self, trainer: Trainer, rows: list[Any]) -> None:
+            self.steps.append(trainer.step)
+
+        def on_message(self, text: str) -> None: ...
+
+    for name in [name for name in sys.modules if name.startswith("stable_baselines3.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    model = make().learn(16, callback=Observer()).learn(32, callback=[Observer()])
+    assert Observer.steps == [16, 32, 48]
+    for use in (model.get_env, lambda: model.logger, lambda: model.learn(16, callback=lambda a, b: True)):
+        with pytest.raises(MissingExtraError, match=r"pip install 'mcclt\[sb3\]'"):
+            use()
+    assert model.learn(16).num_timesteps == 64
+
+
+def test_names_of_the_package() -> None:
+    assert mcclt.PPO is PPO and "PPO" in mcclt.__all__
+    for name in mcclt.__all__:
+        assert getattr(mcclt, name) is not None
+    with pytest.raises(AttributeError):
+        mcclt.nothing  # noqa: B018

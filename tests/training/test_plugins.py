@@ -1,0 +1,78 @@
+"""MCCLT_IMPORT: the user's own files are imported once, by path or by name, and mistakes get one sentence."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcclt.cli import app as cli
+from mcclt.config import VARIANTS
+from mcclt.errors import ConfigError
+from mcclt.experiments.setups import make_setup
+from mcclt.method.policy_updates import POLICY_UPDATES, Ppo
+from mcclt.training import plugins
+
+SOURCE = 'from mcclt.config import VARIANTS\nVARIANTS["mine"] = {"critic": "plain", "weighting": "uniform"}\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in; what is imported or entered meanwhile is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    for name in ("mcclt_import_my_variant", "my_variant"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(VARIANTS, "mine", {})
+    monkeypatch.delitem(VARIANTS, "mine")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["my_variant.py", "my_variant", " my_variant.py , json"])
+def test_a_file_or_module_is_imported_once(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (folder / "my_variant.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setenv(plugins.VARIABLE, name)
+    plugins.import_named()
+    assert VARIANTS.pop("mine") == {"critic": "plain", "weighting": "uniform"}
+    plugins.import_named()
+    assert "mine" not in VARIANTS
+
+
+def test_worker_processes_find_a_file_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my_variant.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setenv(plugins.VARIABLE, "my_variant.py")
+    plugins.import_named()
+    assert os.environ[plugins.VARIABLE] == str(folder / "my_variant.py")
+
+
+@pytest.mark.parametrize("name", ["nowhere.py", "no_such_module", "no_such_package.part"])
+def test_what_is_not_there_gets_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(plugins.VARIABLE, name)
+    with pytest.raises(ConfigError, match=f"^MCCLT_IMPORT names .*{name}.*there is no such"):
+        plugins.import_named()
+
+
+def test_errors_within_a_file_are_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my_variant.py").write_text("import no_such_module_within\n", encoding="utf-8")
+    for name in ("my_variant.py", "my_variant", "my_variant.py"):  # a failed import is tried again
+        monkeypatch.setenv(plugins.VARIABLE, name)
+        with pytest.raises(ModuleNotFoundError, match="no_such_module_within"):
+            plugins.import_named()
+
+
+def test_the_command_line_knows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "my_variant.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setenv(plugins.VARIABLE, "my_variant.py")
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "Hopper-v5", "--variants", "yours"])
+    assert "mine" in capsys.readouterr().err
+
+
+def test_a_comparison_takes_a_policy_update_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="Unknown algo 'mine'"):
+        make_setup("Hopper-v5", "mine", "plain", "fixed")
+    monkeypatch.setitem(POLICY_UPDATES, "mine", Ppo)
+    assert make_setup("Hopper-v5", "mine", "plain", "fixed").name == "mine-plain"
