@@ -42,7 +42,7 @@ def test_wheel_has_every_file_of_the_source_tree(wheel):
     }
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert packed == files
-    assert {"mcclt/py.typed", "mcclt/pages/data/watch.html", "mcclt/experiments/data/paper_results.json"} <= packed
+    assert {"mcclt/py.typed", "mcclt/pages/templates/watch.html", "mcclt/experiments/data/paper_results.json"} <= packed
 
 
 def test_wheel_has_licence_command_and_metadata(wheel):

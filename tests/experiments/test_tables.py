@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import html.parser
 import io
 import math
 import re
@@ -51,28 +50,6 @@ def row_of(table: tables.Table, label: str, section: str = "PPO") -> tables.Row:
     return found[section, label]
 
 
-class Cells(html.parser.HTMLParser):
-    """Counts tags and collects (class, text) of the cells."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.cells, self.classes = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        assert "style" not in dict(attrs)
-        self.open.append(tag)
-        self.classes.append(dict(attrs).get("class", ""))
-        if tag == "td":
-            self.cells.append([dict(attrs).get("class", ""), ""])
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "td" in self.open:
-            self.cells[-1][1] += data
-
-
 def check_forms(table: tables.Table) -> None:
     """What must hold of any table: it is whole in every form."""
     latex = table.latex()
@@ -84,10 +61,7 @@ def check_forms(table: tables.Table) -> None:
     assert len({line.count(" & ") for line in lines}) <= 1  # every line as wide as the others
     widths = {len(re.findall(r"(?<!\\)\|", x)) for x in table.markdown().splitlines() if x.startswith("|")}
     assert len(widths) <= 1
-    parser = Cells()
-    parser.feed(table.html())
-    assert parser.open == []
-    for text in (table.markdown(), latex, table.html(), table.csv()):
+    for text in (table.markdown(), latex, table.csv()):
         assert not re.search(r"\b(nan|None)\b", text), text
 
 
@@ -206,7 +180,6 @@ def test_nothing_at_all(name):
     check_forms(table)
     assert table.columns == () and table.rows == ()
     assert table.notes == (f"mcclt reproduce --table {name} --store results",)
-    assert "Nothing is there yet." in table.html()
 
 
 def test_own_tasks_only(tmp_path):
@@ -251,16 +224,7 @@ def test_special_characters():
     check_forms(table)
     assert r"50 \% \& $<$b$>$ x\_y \#1 \{z\} \textasciitilde{} \textasciicircum{} \$" in table.latex()
     assert r"\texttt{mcclt -{}-table 1}" in table.latex()
-    assert "&lt;b&gt;" in table.html() and "<b>" not in table.html()
     assert r"a\|b" in table.markdown()
-
-
-def test_html_classes(tmp_path):
-    parser = Cells()
-    parser.feed(tables.table1(fill_store(tmp_path, {"plain": [1, 2], "mcclt": [5, 6]})).html())
-    assert ["best", "5.5 ± 0.5 (2)"] in parser.cells
-    assert ["missing", "–"] in parser.cells
-    assert {"paper", "section"} <= set(parser.classes)
 
 
 def test_speed(tmp_path):

@@ -20,6 +20,8 @@ from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store, StoreError
 from mcclt.pages import report
+from mcclt.pages.curves import POINTS, curves
+from mcclt.pages.rendering import embed, rounded
 from synthetic import make_result, make_store
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -120,6 +122,8 @@ import sys
 sys.modules["matplotlib"] = None
 from pathlib import Path
 from mcclt.pages import report
+from mcclt.pages.curves import POINTS, curves
+from mcclt.pages.rendering import embed, rounded
 from mcclt.experiments.store import Store
 print(report.write(Store(Path({str(store.path)!r})).load(), Path({str(tmp_path)!r})))
 assert "jax" not in sys.modules
@@ -127,7 +131,7 @@ assert "jax" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert report.NO_FIGURES in page.text
+    assert "The figures need matplotlib: pip install 'mcclt[plots]'" in page.text
     assert len(data_of((tmp_path / "report.html").read_text(encoding="utf-8"))["series"]) == 23
 
 
@@ -135,7 +139,7 @@ assert "jax" not in sys.modules
 
 
 def test_order_of_the_page(page):
-    order = ["top", "verdicts", "tables", "curves", "figures", "calibration", "coverage", "provenance"]
+    order = ["top", "verdicts", "tables", "curves", "calibration", "figures", "coverage", "provenance"]
     assert [i for i in page.ids() if i in order] == order
     assert len(page.ids()) == len(set(page.ids()))
     assert [tag for tag, _ in page.tags].count("h1") == 1
@@ -193,6 +197,12 @@ def test_text_from_a_store_is_escaped(tmp_path):
     assert EVIL in page.text
 
 
+def test_tables_show_what_is_best_missing_and_the_paper_s(page):
+    kinds = [a.get("class") for _, a in page.tags if a.get("class")]
+    assert {"best", "missing", "paper", "section"} <= set(kinds)
+    assert page.text.count("baseline, paper") == 2  # algorithms
+
+
 def test_provenance_is_grouped(page):
     assert page.text.count("0.1.0") < 10
     assert (
@@ -223,7 +233,7 @@ def test_results_without_curves_or_probes_still_make_a_page(tmp_path):
 
 def test_curves_are_means_over_seeds_with_their_intervals(store):
     results = store.load()
-    data = report.curves(results)
+    data = curves(results)
     for one, shown in zip(results.mains, data["series"], strict=True):
         assert data["tasks"][shown["task"]] == one.task
         steps, rows = one.curve("eval/mean_reward")
@@ -240,9 +250,9 @@ def test_curves_are_means_over_seeds_with_their_intervals(store):
 def test_long_curves_are_thinned_and_keep_their_ends():
     setup = make_setup("Hopper", "ppo", "mcclt", "authors")
     long = [make_result(setup, seed, 100.0, points=1000) for seed in range(2)]
-    data = report.curves(gather(long, {setup.key: setup.settings}))
+    data = curves(gather(long, {setup.key: setup.settings}))
     [steps] = data["steps"]
-    assert len(steps) == report.POINTS and (steps[0], steps[-1]) == (1000, 1_000_000)
+    assert len(steps) == POINTS and (steps[0], steps[-1]) == (1000, 1_000_000)
 
 
 def test_unknown_values_stay_unknown():
@@ -250,19 +260,19 @@ def test_unknown_values_stay_unknown():
     results = [make_result(setup, seed, 100.0, points=6) for seed in range(3)]
     for r, known in zip(results, ([1, 1, 0, 1, 1, 0], [1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]), strict=True):
         r.curve["eval/mean_reward"][np.array(known) == 0] = np.nan
-    curve = report.curves(gather(results, {setup.key: setup.settings}))["series"][0]["curves"]["eval/mean_reward"]
+    curve = curves(gather(results, {setup.key: setup.settings}))["series"][0]["curves"]["eval/mean_reward"]
     assert len(curve["mean"]) == 5 and [row[1] is None for row in curve["seeds"]] == [False, True, False]
 
 
 def test_few_evaluations_are_no_curve_to_open_with():
     setup = make_setup("Hopper", "ppo", "mcclt", "authors")
-    data = report.curves(gather([make_result(setup, 0, 100.0, points=4)], {setup.key: setup.settings}))
+    data = curves(gather([make_result(setup, 0, 100.0, points=4)], {setup.key: setup.settings}))
     assert data["quantities"][0]["key"] == "rollout/ep_rew_mean"
     assert data["quantities"][-1]["key"] == "eval/mean_reward"
 
 
 def test_rounding():
-    assert report.rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
+    assert rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
 
 
 # --- size and time ---------------------------------------------------------------------------------------------
@@ -287,7 +297,7 @@ def large() -> Results:
 def test_a_large_store_makes_a_small_page_quickly(tmp_path):
     results = large()
     start = time.perf_counter()
-    report.embed(report.curves(results))
+    embed(curves(results))
     assert time.perf_counter() - start < 6  # 1.5 s on two quiet cores
     assert report.write(results, tmp_path).stat().st_size < 6e6
 

@@ -20,8 +20,8 @@ from browser import CONTRAST, needs_browser, opened
 from mcclt import PPO
 from mcclt.cli.app import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
-from mcclt.pages import watch
-from mcclt.pages.watch import Recording, record
+from mcclt.pages import filming, watch
+from mcclt.pages.recording import Recording, record
 from probes import PENDULUM, SMALL, TINY, Noisy, ShiftedActions, factory
 
 OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
@@ -173,7 +173,7 @@ def test_mujoco_draws_or_says_what_to_install(pendulum):
     got = record(pendulum, max_steps=4, width=64)
     assert got.action_names == ("slider",) and got.fps == 20
     if got.frames is None:
-        assert got.note == watch.NO_MUJOCO_VIDEO
+        assert got.note == filming.NO_MUJOCO_VIDEO
         pytest.skip("MuJoCo has no OpenGL here")
     from PIL import Image
 
@@ -184,24 +184,24 @@ def test_mujoco_draws_or_says_what_to_install(pendulum):
 def test_without_opengl_the_charts_remain(pendulum, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "glass")
     got = record(pendulum, max_steps=4)
-    assert got.frames is None and got.note == watch.NO_MUJOCO_VIDEO and len(got) == 4
-    assert data_of(watch.page([got]))[0]["note"] == watch.NO_MUJOCO_VIDEO
+    assert got.frames is None and got.note == filming.NO_MUJOCO_VIDEO and len(got) == 4
+    assert data_of(watch.page([got]))[0]["note"] == filming.NO_MUJOCO_VIDEO
 
 
 def test_opengl_is_chosen_only_where_nobody_has(monkeypatch):
     found = {"EGL": "libEGL.so.1", "OSMesa": "libOSMesa.so.8"}
-    monkeypatch.setattr(watch.sys, "platform", "linux")
-    monkeypatch.setattr(watch.ctypes.util, "find_library", found.get)
+    monkeypatch.setattr(filming.sys, "platform", "linux")
+    monkeypatch.setattr(filming.ctypes.util, "find_library", found.get)
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
         monkeypatch.setenv(name, "")
     for expected in ("egl", "osmesa", ""):
         monkeypatch.setenv("MUJOCO_GL", "")
-        watch.draw_off_screen()
+        filming.draw_off_screen()
         assert os.environ["MUJOCO_GL"] == expected
         found.pop(next(iter(found)), None) if found else None
     found["EGL"] = "libEGL.so.1"
     monkeypatch.setenv("DISPLAY", ":0")
-    watch.draw_off_screen()
+    filming.draw_off_screen()
     assert os.environ["MUJOCO_GL"] == ""
 
 
@@ -261,11 +261,11 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
     import tyro
 
     def run(*words: str) -> Path:
-        return watch.watch(tyro.cli(Watch, args=list(map(str, words))))
+        return watch.watch(**vars(tyro.cli(Watch, args=list(map(str, words)))))
 
     opened: list[str] = []
     monkeypatch.setattr(watch.webbrowser, "open", opened.append)
-    monkeypatch.setattr(watch, "_has_screen", lambda: True)
+    monkeypatch.setattr(filming, "has_screen", lambda: True)
     model = pendulum.save(tmp_path / "my.model")
     page = run(model, "--seeds", "3,8", "--no-video", "--steps", "5")
     assert page == tmp_path / "my.model.html" and opened == [page.as_uri()]
@@ -293,7 +293,7 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
 def picture(t: int) -> bytes:
     image = np.full((50, 80, 3), 230, np.uint8)
     image[20:30, t : t + 10] = (30, 60, 200)
-    return watch._encode(image, 80, 70)
+    return filming.encode(image, 80, 70)
 
 
 def synthetic(kind: str = "normal", length: int = LENGTH, **changes: Any) -> Recording:

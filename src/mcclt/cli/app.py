@@ -226,7 +226,7 @@ def main(argv: list[str] | None = None) -> None:
             case Watch() as command:
                 from mcclt.pages.watch import watch
 
-                watch(command)
+                watch(**vars(command))
             case Export() as command:
                 export(command)
             case Envs() as command:

@@ -1,11 +1,10 @@
-"""The paper's tables from a store, ours beside the paper's, as Markdown, LaTeX, CSV and HTML.
+"""The paper's tables from a store, ours beside the paper's, as Markdown, LaTeX and CSV; the report shows them.
 
 Two errors are told apart everywhere: ours is over seeds, and the paper's is pooled over episodes, which is not an
 error of the algorithm (see `stats.pooled_se`). The CSV has both for our results.
 """
 
 import csv
-import html
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -133,22 +132,6 @@ class Table:
             known = {k: v for k, v in record.items() if not (isinstance(v, float) and math.isnan(v))}
             writer.writerow(known)
         return out.getvalue()
-
-    def html(self) -> str:
-        """A `<table>` without style; classes best and missing on cells, paper and section on rows."""
-        if not self.columns:
-            return '<table><tbody><tr><td class="missing">Nothing is there yet.</td></tr></tbody></table>'
-        head = "".join(f'<th scope="col">{html.escape(c)}</th>' for c in self.columns)
-        rows = []
-        for row in self.rows:
-            if not row.entries:
-                wide = f'scope="rowgroup" colspan="{len(self.columns) + 1}"'
-                rows.append(f'<tr class="section"><th {wide}>{html.escape(row.label)}</th></tr>')
-                continue
-            cells = "".join(_html(e) for e in row.entries)
-            kind = ' class="paper"' if row.paper else ""
-            rows.append(f'<tr{kind}><th scope="row">{html.escape(row.label)}</th>{cells}</tr>')
-        return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 # --- the tables ------------------------------------------------------------------------------------------------
@@ -406,13 +389,6 @@ def _line(cells: Sequence[str]) -> str:
 def _markdown(entry: Entry) -> str:
     text = f"**{entry.text}**" if entry.bold else entry.text
     return text + (rf"\{entry.mark}" if entry.mark else "")
-
-
-def _html(entry: Entry) -> str:
-    kinds = [kind for kind, on in (("best", entry.bold), ("missing", entry.missing)) if on]
-    start = f'<td class="{" ".join(kinds)}">' if kinds else "<td>"
-    mark = f"<sup>{html.escape(entry.mark)}</sup>" if entry.mark else ""
-    return f"{start}{html.escape(entry.text)}{mark}</td>"
 
 
 LATEX = {

@@ -1,7 +1,6 @@
-"""Files that are either wholly there or not at all, and those that come with the package."""
+"""Files that are either wholly there or not at all."""
 
 import errno
-import importlib.resources
 import os
 import stat
 import tempfile
@@ -58,8 +57,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def asset(package: str, name: str) -> str:
-    """A text of a package's `data` folder."""
-    return (importlib.resources.files(package) / "data" / name).read_text(encoding="utf-8")

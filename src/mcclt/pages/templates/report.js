@@ -1,4 +1,6 @@
 (() => {
+  const short = (x) => (x >= 1e6 ? `${+(x / 1e6).toPrecision(3)}M` : x >= 1e3 ? `${+(x / 1e3).toPrecision(3)}k` : `${x}`);
+
   // --- copy buttons -------------------------------------------------------------------------------------
 
   function setUpCopying() {
@@ -47,37 +49,6 @@
       }
     }, { rootMargin: "-30% 0px -69% 0px" });
     for (const id of links.keys()) watcher.observe(byId(id));
-  }
-
-  // --- making elements ----------------------------------------------------------------------------------
-
-  function html(name, attributes = {}, ...children) {
-    return fill(document.createElement(name), attributes, children);
-  }
-  function svg(name, attributes = {}, ...children) {
-    return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-  }
-  function fill(element, attributes, children) {
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    element.append(...children);
-    return element;
-  }
-
-  // --- numbers ------------------------------------------------------------------------------------------
-
-  const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const fine = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
-  const say = (x) => (Math.abs(x) >= 1000 ? whole : fine).format(x).replace("-", "−");
-  const short = (x) => (x >= 1e6 ? `${+(x / 1e6).toPrecision(3)}M` : x >= 1e3 ? `${+(x / 1e3).toPrecision(3)}k` : `${x}`);
-
-  // Round numbers between low and high, about `count` of them.
-  function ticks(low, high, count) {
-    const rough = (high - low) / count;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 2.5, 5, 10].find((m) => m * power >= rough);
-    const found = [];
-    for (let k = Math.ceil(low / step); k * step <= high * (1 + 1e-9) + 1e-12; k++) found.push(+(k * step).toPrecision(12));
-    return found;
   }
 
   // --- learning curves ----------------------------------------------------------------------------------
@@ -229,9 +200,9 @@
     const layers = visible.map((s) => {
       const kind = `curve tinted${s.look.changed ? " changed" : ""}`;
       const group = svg("g", { class: kind, "data-variant": s.variant, ...tint(s.look) });
-      if (seeds) group.append(svg("path", { class: "seed", d: s.seeds.map((row) => path(s.x, row, x, y)).join("") }));
-      else group.append(svg("path", { class: "band", d: area(s.x, s.low, s.high, x, y) }));
-      group.append(svg("path", { class: "line", d: path(s.x, s.mean, x, y) }));
+      if (seeds) group.append(svg("path", { class: "seed", d: s.seeds.map((row) => path(row, (k) => x(s.x[k]), y)).join("") }));
+      else group.append(svg("path", { class: "band", d: area(s.low, s.high, (k) => x(s.x[k]), y) }));
+      group.append(svg("path", { class: "line", d: path(s.mean, (k) => x(s.x[k]), y) }));
       if (paper && s.paper !== null) {
         const [cx, cy] = [x(last), y(s.paper)];
         group.append(svg("path", { class: "published", d: `M${cx} ${cy - 6}l5 6l-5 6l-5 -6z` }));
@@ -253,27 +224,6 @@
     }, image, readout);
     follow(box, { visible, x, y, left, width, right, height, top, bottom, last, pointer, readout });
     return box;
-  }
-
-  const place = (v) => +v.toFixed(1);
-
-  // A line through the known values, broken where there is none; one alone is a dot (a line of no length).
-  function path(steps, values, x, y) {
-    let text = "";
-    let pen = "M";
-    for (let k = 0; k < steps.length; k++) {
-      if (values[k] === null) { pen = "M"; continue; }
-      text += `${pen}${place(x(steps[k]))} ${place(y(values[k]))}${pen === "M" ? "h0" : ""}`;
-      pen = "L";
-    }
-    return text;
-  }
-
-  function area(steps, low, high, x, y) {
-    const known = steps.map((_, k) => k).filter((k) => low[k] !== null);
-    const go = (k, values) => `${place(x(steps[k]))} ${place(y(values[k]))}`;
-    if (!known.length) return "";
-    return `M${known.map((k) => go(k, high)).join("L")}L${known.reverse().map((k) => go(k, low)).join("L")}z`;
   }
 
   // The read-out: mouse, touch and keys move one cursor over the steps of all visible lines.

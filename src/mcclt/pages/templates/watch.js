@@ -1,53 +1,8 @@
 (() => {
-  // --- making elements ----------------------------------------------------------------------------------
-
-  function html(name, attributes = {}, ...children) {
-    return fill(document.createElement(name), attributes, children);
-  }
-  function svg(name, attributes = {}, ...children) {
-    return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-  }
-  function fill(element, attributes, children) {
-    set(element, attributes);
-    element.append(...children);
-    return element;
-  }
-  function set(element, attributes) {
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  }
-
-  // --- numbers ------------------------------------------------------------------------------------------
-
-  const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const fine = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
-  const power = new Intl.NumberFormat("en-US", { notation: "scientific", maximumSignificantDigits: 3 });
-  const say = (v) => {
-    if (v === null || v === undefined) return "–";
-    const size = Math.abs(v);
-    const how = size >= 1e6 || (size > 0 && size < 1e-3) ? power : size >= 1000 ? whole : fine;
-    return how.format(v).replaceAll("-", "−").replace("E", "e");
-  };
-  const known = (values) => values.filter((v) => v !== null);
-  const least = (values) => known(values).reduce((a, b) => Math.min(a, b), Infinity);
-  const most = (values) => known(values).reduce((a, b) => Math.max(a, b), -Infinity);
-  const clamp = (v, low, high) => Math.max(low, Math.min(high, v));
-  const place = (v) => +v.toFixed(1);
-
   // The value that a share of the others lie below.
   function quantile(values, share) {
     const sorted = known(values).sort((a, b) => a - b);
     return sorted.length ? sorted[Math.round(share * (sorted.length - 1))] : 0;
-  }
-
-  // Round numbers between low and high, about `count` of them.
-  function ticks(low, high, count) {
-    const rough = (high - low) / count;
-    if (!(rough > 0)) return [low];
-    const size = 10 ** Math.floor(Math.log10(rough));
-    const step = size * [1, 2, 2.5, 5, 10].find((m) => m * size >= rough * (1 - 1e-9));
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(+(k * step).toPrecision(12));
-    return found;
   }
 
   // --- what can be said of all agents together ----------------------------------------------------------
@@ -142,23 +97,6 @@
     for (let k = Math.ceil(Math.log10(low)); k <= Math.log10(high); k++) found.push(10 ** k);
     const every = Math.ceil(found.length / 4);
     return found.length ? found.filter((_, k) => k % every === 0) : [low, high];
-  }
-
-  // A line through the known values, broken where there is none.
-  function path(values, x, y) {
-    let text = "";
-    let pen = "M";
-    for (let t = 0; t < values.length; t++) {
-      if (values[t] === null) { pen = "M"; continue; }
-      text += `${pen}${place(x(t))} ${place(y(values[t]))}${pen === "M" ? "h0" : ""}`;
-      pen = "L";
-    }
-    return text;
-  }
-  function area(low, high, x, y) {
-    const go = (values) => (t) => `${place(x(t))} ${place(y(values[t]))}`;
-    const steps = [...high.keys()];
-    return `M${steps.map(go(high)).join("L")}L${steps.reverse().map(go(low)).join("L")}z`;
   }
 
   // --- the tracks of one agent --------------------------------------------------------------------------

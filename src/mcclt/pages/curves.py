@@ -1,0 +1,75 @@
+"""Learning curves as the report's page draws them."""
+
+from typing import Any
+
+import numpy as np
+
+from mcclt.experiments.results import Results, variant_label
+from mcclt.pages.rendering import rounded
+
+POINTS = 100
+"""Most points of a curve in the page."""
+QUANTITIES = {
+    "eval/mean_reward": "Return of the deterministic policy (evaluation)",
+    "rollout/ep_rew_mean": "Return while training",
+    "value/std": "Predicted spread of the return",
+    "value/normality_error": "Distance from normal, E",
+    "weight/mean": "Mean weight of a state, w",
+}
+"""Columns of a learning curve that can be looked at, the likeliest first: its seeds are in the page too."""
+
+
+def curves(results: Results) -> dict[str, Any]:
+    """Everything the page draws by itself, as plain data: means over seeds with 95 % intervals, and the seeds.
+
+    `series` refer to `tasks`, `algos`, `variants` and `steps` by their places. In a curve `x` is a place in `steps`,
+    `mean`, `low` and `high` are the mean and its interval (null: none); the first quantity also has its `seeds`.
+    """
+    from mcclt.experiments import figures
+
+    columns = {column for s in results.mains for r in s.results for column in r.curve}
+    quantities = [column for column in QUANTITIES if column in columns]
+    evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)
+    if evaluations < figures.FEW_POINTS:  # no curve to open the page with
+        quantities.sort(key=lambda column: column == "eval/mean_reward")
+    steps: dict[tuple[int, ...], int] = {}
+    series = []
+    for one in results.mains:
+        drawn = {}
+        for column in quantities:
+            x, rows = one.curve(column)
+            if len(x):
+                keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
+                place = steps.setdefault(tuple(x[keep].astype(int).tolist()), len(steps))
+                drawn[column] = {"x": place} | _band(rows[:, keep])
+                if column == quantities[0]:
+                    drawn[column]["seeds"] = [rounded(row, 4) for row in rows[:, keep]]
+        series.append(
+            {
+                "task": results.tasks.index(one.task),
+                "algo": results.algos.index(one.algo),
+                "variant": results.variants.index(one.variant),
+                "paper": figures.paper_mean(one),
+                "curves": drawn,
+            }
+        )
+    return {
+        "tasks": results.tasks,
+        "algos": [algo.upper() for algo in results.algos],
+        "variants": [
+            {"label": variant_label(v), "colour": figures.colour(v), "changed": "@" in v} for v in results.variants
+        ],
+        "quantities": [{"key": column, "title": QUANTITIES[column]} for column in quantities],
+        "steps": [list(x) for x in steps],
+        "series": series,
+    }
+
+
+def _band(rows: np.ndarray) -> dict[str, Any]:
+    """As in the figures; no interval where fewer than two of the seeds [seeds, T] have a value."""
+    from mcclt.experiments import figures
+
+    mean, low, high = figures.mean_band(rows)
+    several = np.isfinite(rows).sum(axis=0) > 1
+    edges = {"low": np.where(several, low, np.nan), "high": np.where(several, high, np.nan)}
+    return {name: rounded(values, 5) for name, values in ({"mean": mean} | edges).items()}

@@ -1,0 +1,86 @@
+"""What is in a store, what it lacks, and where its results come from."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from mcclt.config import VARIANTS
+from mcclt.experiments.filling import fill
+from mcclt.experiments.results import Results
+
+PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "mcclt": lambda p: p.get("version"),
+    "Git commit": lambda p: str(p.get("git") or "unknown")[:12],
+    "Engine": lambda p: p.get("engine"),
+    "Hardware": lambda p: f"{p.get('device') or 'unknown'}, {p.get('cpu_count') or 'unknown'} CPU cores",
+    "Platform": lambda p: p.get("platform"),
+    "Python": lambda p: p.get("python"),
+    "Packages": lambda p: ", ".join(f"{k} {v}" for k, v in sorted((p.get("packages") or {}).items())),
+}
+"""What is said of the agents, as their provenance has it."""
+
+
+def wanted(results: Results) -> int:
+    """Seeds of a full store: as many as the variant with most has."""
+    return max(len(s.results) for s in results.mains)
+
+
+def there(results: Results, task: str, algo: str, variant: str) -> int:
+    """Seeds of a variant that are in the store."""
+    series = results.main(task, algo, variant)
+    return len(series.results) if series else 0
+
+
+def gaps(results: Results) -> dict[tuple[str, str, str], int]:
+    """How many seeds of the paper's variants are missing, by (task, algo, variant)."""
+    grid = [(t, a, v) for t in results.tasks for a in results.algos for v in VARIANTS]
+    missing = {cell: wanted(results) - there(results, *cell) for cell in grid}
+    return {cell: n for cell, n in missing.items() if n}
+
+
+def commands_that_fill(results: Results) -> list[str]:
+    """One command per algorithm that adds what is missing."""
+    missing = gaps(results)
+    return [
+        fill(results, _each(t for t, a, _ in missing if a == algo), algo, _each(v for _, a, v in missing if a == algo))
+        for algo in _each(algo for _, algo, _ in missing)
+    ]
+
+
+def commands_that_repeat(results: Results) -> list[str]:
+    """The trainings of the paper's variants, and the report."""
+    own = [v for v in results.variants if v in VARIANTS]
+    train = [fill(results, results.tasks, algo, own) for algo in results.algos if own]
+    return [*train, shlex.join(["mcclt", "report", str(results.path or "results")])]
+
+
+def commands_as_typed(results: Results) -> list[str]:
+    """What was typed when these results were made."""
+    lines = [r.provenance["command"] for s in results.series for r in s.results if r.provenance.get("command")]
+    return _each(shlex.join(map(str, line)) for line in lines)
+
+
+def properties(results: Results) -> dict[str, list[tuple[str, int]]]:
+    """Each property of the results: its values, and how many agents have each; 0: all."""
+    members = [r.provenance for s in results.series for r in s.results]
+    found = {}
+    for name, of in PROPERTIES.items():
+        counted = Counter(str(of(p) or "unknown") for p in members).most_common()
+        found[name] = [(value, 0 if n == len(members) else n) for value, n in counted]
+    started = [str(p["started"]) for p in members if p.get("started")]
+    finished = [str(p["finished"]) for p in members if p.get("finished")]
+    if started and finished:
+        found["Dates"] = [(f"{_moment(min(started))} to {_moment(max(finished))}", 0)]
+    hours = sum(float(r.cost.get("seconds") or 0) for s in results.series for r in s.results) / 3600
+    return found | {"Training time": [(f"{hours:,.1f} hours, all agents together", 0)]}
+
+
+def _moment(text: str) -> str:
+    """2026-01-01T00:05:00Z → 2026-01-01 00:05."""
+    return text[:16].replace("T", " ")
+
+
+def _each(items: Any) -> list[Any]:
+    """Once each, in order."""
+    return list(dict.fromkeys(items))

@@ -1,0 +1,221 @@
+"""One episode of a trained agent, recorded: what it saw, did and got, what its critic believed, and pictures."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mcclt.errors import ConfigError, EnvironmentFault
+from mcclt.pages import filming
+
+if TYPE_CHECKING:
+    from mcclt.training.model import Model
+
+NOT_FINITE = "returned a number that is not finite"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One episode of one agent: T states, and what was done, got and believed in each."""
+
+    task: str
+    group: str
+    """The agent's group: its variant, or the algorithm."""
+    seed: int
+    algo: str
+    critic: str
+    weighting: str
+    gamma: float
+    trained: int
+    """Steps the agent had learnt from."""
+    episode_seed: int
+    deterministic: bool
+    """Whether the actions were the most likely ones, rather than draws."""
+    fps: float
+    """Steps per second of the task's own time."""
+    observations: np.ndarray
+    """[T, O]."""
+    actions: np.ndarray
+    """[T, D] within bounds; [T] for discrete ones, counted from 0."""
+    action_low: np.ndarray
+    """[D] bounds, which may be infinite; 0 and 1 for each of D discrete actions."""
+    action_high: np.ndarray
+    action_names: tuple[str, ...]
+    """[D]."""
+    rewards: np.ndarray
+    """[T]."""
+    bars: np.ndarray
+    """[T, N], as mean, std, error and weight [T] the critic's: see `mcclt.ValueDistribution`."""
+    mean: np.ndarray
+    std: np.ndarray
+    error: np.ndarray
+    weight: np.ndarray
+    z: np.ndarray | None
+    """[N] where the bars of a standard normal are; None where bars are no quantiles (plain, ensemble)."""
+    returns: np.ndarray
+    """[T] the discounted return that followed; NaN where the recording ends too early to know it."""
+    terminated: bool
+    """Whether the task ended the episode."""
+    truncated: bool
+    """Whether its time limit did; if neither, the recording was stopped."""
+    frames: tuple[bytes, ...] | None
+    """[F] WebP pictures, the last one of how the episode ended; None without video."""
+    frame_steps: np.ndarray
+    """[F] the step each picture belongs to, rising."""
+    note: str = ""
+    """Why there is no video, in a sentence."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+def record(
+    model: "Model",
+    seed: int | None = None,
+    episode_seed: int = 0,
+    max_steps: int = 1000,
+    deterministic: bool = False,
+    render: bool = True,
+    *,
+    env: object | None = None,
+    width: int = filming.WIDTH,
+    quality: int = filming.QUALITY,
+    max_frames: int = filming.FRAMES,
+) -> Recording:
+    """Runs one episode of one agent. The same arguments give the same episode.
+
+    Args:
+        model: what `mcclt.load` gives.
+        seed: which agent of a population; the first by default.
+        episode_seed: names where the episode starts, and the noise of the actions.
+        max_steps: recording stops after this many.
+        deterministic: the most likely actions, rather than draws. (The critic describes the drawn ones.)
+        render: make a video; where that is impossible, `Recording.note` says why.
+        env: a task id, environment class or factory; the model's own task by default.
+        width: of the video in pixels.
+        quality: of its pictures, 0 to 100.
+        max_frames: most pictures; of a longer video every second one is left out, or more.
+
+    Raises:
+        ConfigError: a number that makes no sense, or an environment of another task.
+        EnvironmentFault: the environment raised, or returned a number that is not finite.
+    """
+    for name, number, low in (("max_steps", max_steps, 1), ("episode_seed", episode_seed, 0), ("width", width, 16)):
+        if number < low:
+            raise ConfigError(f"{name} = {number} is not allowed: it must be at least {low}.")
+    from mcclt.experiments.analysis.calibration import monte_carlo
+    from mcclt.method import normal
+
+    index = model._index(seed)
+    group, agent = next(iter(model.config.groups.items()))
+    source = env if env is not None else (model._env or model.config.task)
+    world, note = filming.make_env(source, model.config.max_episode_steps, width if render else None)
+    try:
+        _check_spaces(world, model)
+        film = filming.Film(world, width, quality, max_frames) if render and not note else None
+        act = _actor(model, index, episode_seed, max_steps, deterministic)
+        steps = _play(world, act, film, episode_seed, max_steps, model._spec.action_start)
+        names = filming.action_names(world, model._spec.action_size)
+        fps = filming.steps_per_second(world)
+    finally:
+        world.close()
+    observations = np.array([s.obs for s in steps], np.float32)
+    rewards = np.array([s.reward for s in steps], np.float64)
+    ends = np.array([s.terminated for s in steps]), np.array([s.truncated for s in steps])
+    returns, known = monte_carlo(rewards, *ends, agent.gamma)
+    believed = model.value_distribution(observations, seed=model.seeds[index])
+    spec, count = model._spec, believed.bars.shape[-1]
+    return Recording(
+        task=model.config.task,
+        group=group,
+        seed=model.seeds[index],
+        algo=agent.algo,
+        critic=agent.critic,
+        weighting=agent.weighting or model._learner.weighting_name,
+        gamma=agent.gamma,
+        trained=model.num_timesteps,
+        episode_seed=episode_seed,
+        deterministic=deterministic,
+        fps=fps,
+        observations=observations,
+        actions=np.array([s.action for s in steps]),
+        action_low=np.zeros(spec.action_size) if spec.action_low is None else np.asarray(spec.action_low),
+        action_high=np.ones(spec.action_size) if spec.action_high is None else np.asarray(spec.action_high),
+        action_names=names,
+        rewards=rewards,
+        z=normal.z_table(count) if agent.critic in ("normal", "quantile") else None,
+        returns=np.where(known, returns, np.nan),
+        terminated=bool(ends[0][-1]),
+        truncated=bool(ends[1][-1]),
+        frames=tuple(film.frames) if film and film.frames else None,
+        frame_steps=np.array(film.steps if film else [], int),
+        note=film.note if film else note,
+        **{f.name: getattr(believed, f.name) for f in dataclasses.fields(believed)},
+    )
+
+
+class _Moment(NamedTuple):
+    """One step."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+def _play(world: Any, act: Any, film: "filming.Film | None", seed: int, limit: int, start: int) -> list[_Moment]:
+    """One episode, at most `limit` steps of it; discrete action 0 is the task's `start`."""
+    dtype = world.action_space.dtype
+    obs, info = world.reset(seed=seed)
+    fault = info.get("fault", "" if np.isfinite(obs).all() else NOT_FINITE)
+    steps: list[_Moment] = []
+    while not fault and len(steps) < limit:
+        if film:
+            film.shoot(len(steps))
+        action = act(obs, len(steps))
+        after, reward, terminated, truncated, _ = world.step((action + start).astype(dtype))
+        if not (np.isfinite(reward) and np.isfinite(after).all()):
+            fault = world.reset()[1].get("fault", NOT_FINITE)  # what the guard has kept, if it raised
+            break
+        steps.append(_Moment(obs, action, reward, terminated, truncated and not terminated))
+        obs = after
+        if terminated or truncated:
+            break
+    if fault:
+        raise EnvironmentFault(f"In step {len(steps)} of episode {seed} the environment {fault}.")
+    if film:
+        film.finish(len(steps) - 1)
+    return steps
+
+
+def _actor(model: "Model", index: int, episode_seed: int, limit: int, deterministic: bool) -> Any:
+    """What the agent does at an observation [O] in step t, with noise that this episode's seed alone names."""
+    import jax
+
+    from mcclt.method.randomness import Purpose, stream
+    from mcclt.training.collect import to_env_action
+
+    params = jax.tree.map(lambda x: x[index], model._policies)
+    policy, spec = model._learner.actor, model._spec
+    key = jax.random.fold_in(stream(model.seeds[index], Purpose.PREDICT), episode_seed)
+    noise = None if deterministic else np.asarray(policy.noise(key, (limit,)))
+
+    def act(obs: np.ndarray, t: int) -> np.ndarray:
+        row = obs[None]
+        action = policy.mode(params, row) if noise is None else policy.sample(params, row, noise[t : t + 1])
+        return to_env_action(np.asarray(action), spec.action_low, spec.action_high)[0]
+
+    return act
+
+
+def _check_spaces(world: Any, model: "Model") -> None:
+    space, spec = world.action_space, model._spec
+    discrete = not space.shape
+    size = int(space.n) if discrete else space.shape[0]
+    if (world.obs_size, size, discrete) != (spec.obs_size, spec.action_size, spec.discrete):
+        other = world.spec.id if world.spec else type(world.unwrapped).__name__
+        raise ConfigError(
+            f"The model was trained on {model.config.task} and cannot act in {other}: their spaces differ."
+        )

@@ -1,0 +1,86 @@
+"""Pages from templates: each is one file with its style, its script and its data inside, and needs no network.
+
+Templates, the style sheet and the scripts are in templates/. Whatever is put into a template is escaped, and a page
+forbids itself every script but its own and every request.
+"""
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+import json
+import math
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+
+def render(name: str, data: Any, **values: Any) -> str:
+    """A whole page.
+
+    Args:
+        name: of the template and of the page's own script.
+        data: what the script shows: anything that JSON can hold.
+        values: what the template shows; text in it is escaped unless it is `Markup`.
+    """
+    script = _asset("library.js") + _asset(f"{name}.js")
+    template = _templates().get_template(f"{name}.html")
+    return template.render(
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup(_asset("style.css")),
+        script=Markup(script),
+        data=Markup(embed(data)),
+        **values,
+    )
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("mcclt.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"signed": signed, "count": count}
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (importlib.resources.files("mcclt.pages") / "templates" / name).read_text(encoding="utf-8")
+
+
+def embed(data: Any) -> str:
+    """JSON that can stand inside a script element, whatever its texts are."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------
+
+
+def rounded(values: np.ndarray, digits: int) -> list[float | int | None]:
+    """Numbers with few digits, as JSON is written: whole ones without a point, unknown ones as None."""
+    floats = [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]
+    return [int(v) if v is not None and v.is_integer() else v for v in floats]
+
+
+def signed(number: float, digits: str) -> str:
+    """With its sign, as a format such as .2f says."""
+    return f"{number:+{digits}}".replace("-", "−")
+
+
+def short(number: float) -> str:
+    """1000000 → 1M, 50000 → 50k."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:g}"
+
+
+def count(number: int, noun: str) -> str:
+    """1 agent, 2,000 agents."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
