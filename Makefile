@@ -18,10 +18,11 @@ demo: setup  ## plain PPO and MC-CLT PPO on a double pendulum, side by side, in 
 	$(BIN)/python examples/demo.py
 
 test: setup lint  ## lint, types and the fast tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: setup  ## the tests that take minutes
+slow: setup  ## the tests that take minutes, and more inputs for those that draw theirs
 	$(BIN)/python -m pytest -m slow
+	MCCLT_FUZZ=20 $(BIN)/python -m pytest tests/faults/test_strangers.py
 
 lint: setup
 	$(BIN)/ruff check .

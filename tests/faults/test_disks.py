@@ -25,7 +25,7 @@ from synthetic import make_result, make_store
 
 STEPS = 640
 FLAGS = [PENDULUM, *TINY_FLAGS, "--critic", "plain", "--quiet", "--steps", str(STEPS), "--checkpoint-freq", "64"]
-PLACES = 200
+PLACES = 40
 
 
 class Disk:
@@ -94,7 +94,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return outcome(path)
 
 
-@pytest.mark.parametrize("kib", [4, 8, 12, 20, 60, 92])
+@pytest.mark.parametrize("kib", [8, 60, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 12, 20, 92))])
 def test_a_full_disk(tmp_path: Path, undisturbed: Any, capfd: pytest.CaptureFixture[str], kib: int) -> None:
     """The run ends with a sentence; with more room it goes on, and ends as if nothing had been."""
     with disk(tmp_path / "disk", kib) as small:
@@ -235,7 +235,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_checkpoints_that_rot(trained: Path, tmp_path: Path) -> None:
-    """At each of 200 places: found by the checksum, the one before is used, and it is said."""
+    """At each of many places: found by the checksum, the one before is used, and it is said."""
     path = Path(shutil.copytree(trained, tmp_path / "run"))
     newest, before = runs.checkpoints(path)[-1], runs.checkpoints(path)[-2]
     good = newest.read_bytes()
@@ -255,7 +255,7 @@ def test_checkpoints_that_rot(trained: Path, tmp_path: Path) -> None:
 
 
 def test_stores_that_rot(tmp_path: Path) -> None:
-    """At each of 200 places: what is read is what was written, or named as damaged and computed again."""
+    """At each of many places: what is read is what was written, or named as damaged and computed again."""
     store = make_store(tmp_path / "store", ("Hopper",), ("ppo",), ("plain",), 2)
     setup = setups.make_setup("Hopper", "ppo", "plain", "authors")
     path = store.file((setup, 1))

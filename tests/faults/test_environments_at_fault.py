@@ -3,14 +3,16 @@
 Each is named (environment, seed, step, what); with `on_nan` the agents beside it end bit for bit as without it.
 """
 
-import time
+import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mcclt.config import RunConfig
+from mcclt.envs.processes import LIVES
 from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.storage import checkpoint, runs
 from mcclt.training.loop import TRAINING, Trainer, run
@@ -53,18 +55,16 @@ def undisturbed() -> dict[int, list[bytes]]:
     return {seed: learnt(trainer, seed) for seed in SEEDS}
 
 
-def places(kinds: dict[str, Any], seed: int) -> list[Any]:
-    """For each way to misbehave a random agent, environment and step."""
+def places(kinds: dict[str, Any], seed: int, quick: tuple[str, ...] = ()) -> list[Any]:
+    """For each way to misbehave a random agent, environment and step; slow but for those that are `quick`, if any."""
     rng = np.random.default_rng(seed)
     last = UPDATES * STEPS // ENVS
-    return [
-        pytest.param(kind, int(rng.integers(2, last - 8)), SEEDS[rng.integers(3)], int(rng.integers(ENVS)), id=kind)
-        for kind in kinds
-    ]
+    found = [(k, int(rng.integers(2, last - 8)), SEEDS[rng.integers(3)], int(rng.integers(ENVS))) for k in kinds]
+    return [pytest.param(*p, id=p[0], marks=pytest.mark.slow if quick and p[0] not in quick else ()) for p in found]
 
 
 @pytest.mark.parametrize(("kind", "at", "seed", "env"), places(IN_STEP | IN_RESET, 20260101))
-def test_named_and_survived(kind: str, at: int, seed: int, env: int, undisturbed: dict[int, list[bytes]]) -> None:
+def test_named(kind: str, at: int, seed: int, env: int) -> None:
     with pytest.raises(EnvironmentFault) as caught:
         train(factory(kind, at, seed, env))
     text = str(caught.value)
@@ -74,6 +74,13 @@ def test_named_and_survived(kind: str, at: int, seed: int, env: int, undisturbed
         assert step == (at - 1) * ENVS
     else:
         assert at * ENVS - ENVS <= step <= (at + 6) * ENVS
+
+
+QUICK = "raises", "NaN reward", "short observation", "four values", "reset raises"
+
+
+@pytest.mark.parametrize(("kind", "at", "seed", "env"), places(IN_STEP | IN_RESET, 20260101, QUICK))
+def test_survived(kind: str, at: int, seed: int, env: int, undisturbed: dict[int, list[bytes]]) -> None:
     for on_nan in ("restart", "stop"):
         trainer = train(factory(kind, at, seed, env), on_nan=on_nan)
         index = SEEDS.index(seed)
@@ -88,15 +95,17 @@ def test_many_random_places(block: int, undisturbed: dict[int, list[bytes]]) -> 
     """Twenty times every way to misbehave, each time elsewhere: 800 faults."""
     for place in places(IN_STEP | IN_RESET, block):
         kind, at, seed, env = place.values
-        test_named_and_survived(kind, at, seed, env, undisturbed)
+        test_named(kind, at, seed, env)
+        test_survived(kind, at, seed, env, undisturbed)
 
 
-@pytest.mark.parametrize(("kind", "at", "seed", "env"), places({"raises": 0, "NaN observation": 0} | DEADLY, 7))
+IN_PROCESSES = {"raises": 0, "NaN observation": 0} | DEADLY
+
+
+@pytest.mark.parametrize(("kind", "at", "seed", "env"), places(IN_PROCESSES, 7, ("raises", "crashes", "hangs")))
 def test_processes(kind: str, at: int, seed: int, env: int, undisturbed: dict[int, list[bytes]]) -> None:
     """In processes of their own, environments may also crash and hang."""
-    start = time.monotonic()
     trainer = train(factory(kind, at, seed, env), on_nan="restart", **ASYNC)
-    assert time.monotonic() - start < 30
     assert trainer.status == [TRAINING] * 3
     assert {s: learnt(trainer, s) == undisturbed[s] for s in SEEDS} == {s: s != seed for s in SEEDS}
 
@@ -114,7 +123,7 @@ def test_a_crash_or_hang_is_named(kind: str, said: str) -> None:
         train(factory(kind, 6, 2, 1), **ASYNC)
 
 
-def test_training_goes_on_after_a_hang(tmp_path: Any) -> None:
+def test_training_goes_on_after_a_hang(tmp_path: Path) -> None:
     """With on_nan = raise too: what was learnt before it is saved, and `learn` may be called again."""
     trainer = Trainer(config(**ASYNC), factory("hangs", STEPS // ENVS + 3, 1, 0))
     saved = tmp_path / f"model{checkpoint.SUFFIX}"
@@ -128,15 +137,14 @@ def test_training_goes_on_after_a_hang(tmp_path: Any) -> None:
         trainer.close()
 
 
-def test_one_that_always_hangs_is_given_up() -> None:
-    """Otherwise everybody would wait for it in every step: here some 28 steps of 2 s."""
-    start = time.monotonic()
-    trainer = train(AlwaysHangs, on_nan="stop", seeds=(0,), **ASYNC)
-    assert time.monotonic() - start < 25
+def test_one_that_always_hangs_is_given_up(tmp_path: Path) -> None:
+    """Otherwise everybody would wait for it in every step, some 28 times."""
+    trainer = train(functools.partial(AlwaysHangs, tmp_path / "log"), on_nan="stop", seeds=(0,), **ASYNC)
+    assert len((tmp_path / "log").read_text().splitlines()) <= ENVS * LIVES
     assert trainer.status[0].startswith("stopped: Environment 0 of seed 0 (group 'plain') did not answer")
 
 
-def test_a_hang_in_an_evaluation_is_found() -> None:
+def test_a_hang_in_an_evaluation_is_found(tmp_path: Path) -> None:
     env = factory("hangs", 3, 1, 0)
     trainer = Trainer(config(**ASYNC), env)
     try:
@@ -144,7 +152,7 @@ def test_a_hang_in_an_evaluation_is_found() -> None:
         assert np.isfinite(found).all()
     finally:
         trainer.close()
-    trainer = Trainer(config(on_nan="stop", **ASYNC), AlwaysHangs)
+    trainer = Trainer(config(on_nan="stop", **ASYNC), functools.partial(AlwaysHangs, tmp_path / "log"))
     try:
         returns = trainer.evaluate(2, 0)[0]
         assert np.isnan(returns).all() and any("did not answer within 2 s" in m for m in trainer.messages)

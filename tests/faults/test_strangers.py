@@ -1,6 +1,7 @@
 """Files from strangers: whatever is in them, loading gives our own error or something sound.
 
-Never code, never a hang, never memory beyond the file's own size. `MCCLT_FUZZ=N` multiplies the number of inputs.
+Never code, never a hang, never memory beyond the file's own size. `MCCLT_FUZZ=N` multiplies the number of inputs, as
+`make slow` does.
 """
 
 import copy
@@ -11,7 +12,6 @@ import resource
 import struct
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -115,14 +115,11 @@ def bytes_like(draw: st.DrawFn, data: bytes) -> bytes:
 
 def survives(action: Callable[[], Any]) -> Any:
     """The result, or None after an error of ours in one line; anything else fails the test."""
-    start = time.monotonic()
     try:
         return action()
     except MccltError as error:
         assert len(str(error)) < 3000
         return None
-    finally:
-        assert time.monotonic() - start < 10, "too slow"
 
 
 # --- models and checkpoints ------------------------------------------------------------------------------------
@@ -130,16 +127,13 @@ def survives(action: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two groups and two seeds, with checkpoints; `model.safetensors` beside it has one group."""
+    """A run of two seeds with checkpoints, `one`, and its last one beside it, `model.safetensors`."""
     path = tmp_path_factory.mktemp("strangers")
-    groups = {"a": agent(critic="normal"), "b": agent(critic="ensemble", members=2)}
-    for name, some in (("run", groups), ("one", {"a": groups["a"]})):
-        config = run_config(groups=some, seeds=(0, 5), steps=32, checkpoint_freq=16)
-        trainer = Trainer(config)
-        directory = runs.Run.create(path / name, trainer.config, tensorboard=False)
-        run(trainer, [directory], lambda d=directory, t=trainer: d.save(t))
-        directory.close()
-        trainer.close()
+    trainer = Trainer(run_config(groups={"a": agent(critic="normal")}, seeds=(0, 5), steps=32, checkpoint_freq=16))
+    directory = runs.Run.create(path / "one", trainer.config, tensorboard=False)
+    run(trainer, [directory], lambda: directory.save(trainer))
+    directory.close()
+    trainer.close()
     (path / "model.safetensors").write_bytes(runs.checkpoints(path / "one")[-1].read_bytes())
     return path
 
@@ -152,7 +146,7 @@ def forged(arrays: checkpoint.Arrays, meta: Any, version: str = "1") -> bytes:
     return safetensors.numpy.save(arrays, metadata=header)
 
 
-@fuzz(100)
+@fuzz(20)
 @given(data=st.data())
 def test_a_damaged_model(folder: Path, data: st.DataObject) -> None:
     good = (folder / "model.safetensors").read_bytes()
@@ -166,7 +160,7 @@ def test_a_damaged_model(folder: Path, data: st.DataObject) -> None:
     )
 
 
-@fuzz(40)
+@fuzz(10)
 @given(data=st.data())
 def test_a_forged_model(folder: Path, data: st.DataObject) -> None:
     """Its checksum is right: a checksum is no signature."""
@@ -313,7 +307,7 @@ def test_loading_imports_nothing(folder: Path, tmp_path: Path, monkeypatch: pyte
     assert "evil_module" not in sys.modules
 
 
-@fuzz(40)
+@fuzz(10)
 @given(data=st.data())
 def test_a_forged_checkpoint_is_not_resumed_into_memory(folder: Path, data: st.DataObject) -> None:
     """Simulators take arrays as they are: shapes are checked before."""
@@ -338,7 +332,7 @@ def test_a_forged_checkpoint_is_not_resumed_into_memory(folder: Path, data: st.D
 # --- run directories -------------------------------------------------------------------------------------------
 
 
-@fuzz(50)
+@fuzz(10)
 @given(data=st.data())
 def test_a_strange_run(folder: Path, data: st.DataObject) -> None:
     """Its configuration and metrics."""
@@ -376,7 +370,7 @@ w_tar = 0.8
 """
 
 
-@fuzz(150)
+@fuzz(30)
 @given(data=st.data())
 def test_a_strange_configuration(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     ending = data.draw(st.sampled_from(["toml", "json"]))
@@ -419,8 +413,11 @@ def test_a_strange_configuration(tmp_path_factory: pytest.TempPathFactory, data:
     ids=lambda text: text[:20].replace("\n", " "),
 )
 def test_configuration_bombs(tmp_path: Path, text: str) -> None:
+    """Each is refused, in a sentence."""
     (tmp_path / "x.toml").write_text(text)
-    survives(lambda: cli.resolve(["--config", str(tmp_path / "x.toml"), "Hopper-v5"]))
+    with pytest.raises(MccltError) as caught:
+        cli.resolve(["--config", str(tmp_path / "x.toml"), "Hopper-v5"])
+    assert len(str(caught.value)) < 3000 and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ['{"gamma": 1, "gamma": 0.5}', '{"groups": {"a": {}, "a": {}}}', "[" * 100_000, "NaN"])
@@ -457,7 +454,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> stores.Store:
     return made
 
 
-@fuzz(40)
+@fuzz(10)
 @given(data=st.data())
 def test_a_strange_store(store: stores.Store, data: st.DataObject) -> None:
     """Of any file in it: what is unsound is named, the rest is read, and the report is made."""

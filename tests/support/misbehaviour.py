@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -112,10 +113,15 @@ class Walk(gym.Env):
 
 
 class AlwaysHangs(Walk):
-    """At its third step, in every process."""
+    """At its third step, in every process; each time is a line of the file `log`."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
 
     def step(self, action: np.ndarray):
         if self.life == 2:
+            with open(self.log, "a") as file:
+                file.write("hangs\n")
             time.sleep(3600)
         return super().step(action)
 
