@@ -382,6 +382,24 @@ def test_a_restored_state_continues_exactly_and_rekeying_is_making_anew(task_id:
 
 
 def test_neighbours_change_nothing() -> None:
+    """Others beside it, in other states and with other actions."""
+    env = fresh("Hopper-v5")
+    first = env.reset()[5:6]
+    acts = [action_of(env, k) for k in range(12)]
+    among = [env.step(a) for a in acts]
+    others = keys_of(seed=8)
+    env.rekey([*others[:5], keys_of()[5], *others[6:]])
+    again = env.reset()
+    np.testing.assert_array_equal(again[5:6], first)
+    mine = np.arange(N)[:, None] == 5
+    for a, step in zip(acts, among, strict=True):
+        other = env.step(np.where(mine, a, -a))
+        assert_same([Step(*(x[5:6] for x in other))], [step], rows=slice(5, 6))
+        assert (other.next_obs[~mine[:, 0]] != step.next_obs[~mine[:, 0]]).any(axis=1).all()
+
+
+@pytest.mark.slow
+def test_alone_as_among_others() -> None:
     env, alone = fresh("Hopper-v5"), WarpVectorEnv("Hopper-v5", keys_of()[5:6])
     np.testing.assert_allclose(alone.reset(), env.reset()[5:6], atol=1e-6)
     acts = [action_of(env, k) for k in range(12)]
@@ -428,16 +446,16 @@ def test_mistakes_are_explained() -> None:
 
 
 def test_physics_alone_is_what_was_sent_to_the_worlds() -> None:
-    env = WarpVectorEnv("InvertedDoublePendulum-v5", keys_of(3))
+    env = fresh("InvertedDoublePendulum-v5")
     env.reset()
     first = env.get_state()
 
     def act() -> None:
         for k in range(4):
-            env.step(np.full((3, 1), 0.1 * k, np.float32))
+            env.step(np.full((N, 1), 0.1 * k, np.float32))
 
     steps, seconds = physics_seconds(env, act)
-    assert steps == 3 * 4 and seconds > 0
+    assert steps == N * 4 and seconds > 0
     after = env.get_state()
     env.set_state(first)
     act()
@@ -445,6 +463,7 @@ def test_physics_alone_is_what_was_sent_to_the_worlds() -> None:
         np.testing.assert_array_equal(value, after[name])
 
 
+@pytest.mark.slow
 def test_nothing_is_written_to_the_terminal() -> None:
     code = "from mcclt.envs import make_vec; make_vec('Hopper-v5', [(0, 0)], engine='warp').close()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

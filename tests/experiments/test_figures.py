@@ -4,7 +4,6 @@ import dataclasses
 import re
 import subprocess
 import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -186,43 +185,42 @@ def full(tmp_path_factory) -> Results:
     return make_store(tmp_path_factory.mktemp("full"), variants=ALL, seeds=5).load()
 
 
-def written(results: Results, folder: Path) -> set[str]:
-    """Draws and writes everything; the names of what there was to draw."""
-    drawn = {name: figure for name, draw in figures.FIGURES.items() if (figure := draw(results)) is not None}
-    for name, figure in drawn.items():
-        svg, png, pdf = figures.save(figure, folder, name)
-        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
-        assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
+def drawn(results: Results) -> dict[str, Figure]:
+    """What there is to draw, as a page shows it."""
+    found = {name: figure for name, draw in figures.FIGURES.items() if (figure := draw(results)) is not None}
+    for figure in found.values():
         ElementTree.fromstring(figures.svg(figure))
-    return set(drawn)
+    return found
 
 
-def test_every_figure_of_a_full_store(full, tmp_path):
-    assert written(full, tmp_path) == set(figures.FIGURES) == set(figures.TITLES)
+def test_every_figure_of_a_full_store(full):
+    assert set(drawn(full)) == set(figures.FIGURES) == set(figures.TITLES)
 
 
 def test_partial_store(tmp_path):
     """One task has one variant with one seed, another two variants with two."""
     make_store(tmp_path, tasks=("Hopper",), algos=("trpo",), variants=("mcclt",), seeds=1)
     make_store(tmp_path, tasks=("Ant",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
-    drawn = written(Store(tmp_path).load(), tmp_path / "figures")
-    assert drawn == set(figures.FIGURES) - {"value_distributions", "bellman_std", "ensemble_std"}
+    assert set(drawn(Store(tmp_path).load())) == set(figures.FIGURES) - {
+        "value_distributions",
+        "bellman_std",
+        "ensemble_std",
+    }
 
 
-def test_agents_that_were_not_probed(tmp_path):
+def test_agents_that_were_not_probed():
     setup = make_setup("Hopper", "ppo", "mcclt", "authors")
     bare = dataclasses.replace(make_result(setup, 0, 10.0), probe={}, curve={}, returns=np.full(3, np.nan))
-    drawn = written(gather([bare], {setup.key: setup.settings}), tmp_path)
-    assert drawn == {"performance_profiles", "final_scores"}
+    assert set(drawn(gather([bare], {setup.key: setup.settings}))) == {"performance_profiles", "final_scores"}
 
 
 def test_single_seed(tmp_path):
     results = make_store(tmp_path / "store", tasks=("Hopper",), algos=("ppo",), variants=ALL, seeds=1).load()
-    assert written(results, tmp_path) == set(figures.FIGURES)
+    assert set(drawn(results)) == set(figures.FIGURES)
 
 
 def test_empty_store(tmp_path):
-    assert written(Store(tmp_path / "store", create=True).load(), tmp_path) == set()
+    assert drawn(Store(tmp_path / "store", create=True).load()) == {}
 
 
 def test_what_is_drawn_is_what_was_computed(full):
@@ -255,17 +253,21 @@ def test_fewer_bars_stand_in_for_200(tmp_path):
     assert len(cell.lines[1].get_xdata()) == 100
 
 
-def test_same_bytes_again(full, tmp_path):
-    for folder in ("a", "b"):
-        figures.save(figures.FIGURES["ensemble_std"](full), tmp_path / folder, "x")
-    for kind in ("svg", "png", "pdf"):
-        assert (tmp_path / "a" / f"x.{kind}").read_bytes() == (tmp_path / "b" / f"x.{kind}").read_bytes()
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n != "ensemble_std" else ()) for n in figures.FIGURES]
+)
+def test_files_are_what_they_are_called_and_the_same_again(full, tmp_path, name):
+    first, second = (figures.save(figures.FIGURES[name](full), tmp_path / folder, "x") for folder in ("a", "b"))
+    svg, png, pdf = first
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_svg_for_a_page(full):
-    drawn = [figures.svg(figures.FIGURES[name](full)) for name in ("ensemble_std", "bellman_std", "final_scores")]
+    texts = [figures.svg(figures.FIGURES[name](full)) for name in ("ensemble_std", "bellman_std", "final_scores")]
     ids: list[str] = []
-    for text in drawn:
+    for text in texts:
         own = re.findall(r'\bid="([^"]+)"', text)
         assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(own)
         ids += own

@@ -214,6 +214,17 @@ def train(path: Path, seeds: int, steps: int, workers: int) -> None:
     print(json.dumps([tally.done, tally.there, tally.elsewhere, tally.failures]))
 
 
+def wait(workers: int) -> None:
+    """Has idle workers until it is killed."""
+    from mcclt.experiments.workers import Processes
+
+    own = Processes(workers, pin=True)
+    for pool in own._pools:
+        pool.submit(os.getpid).result()
+    print("there", flush=True)
+    time.sleep(3600)
+
+
 def ray_here(path: Path) -> None:
     """Trains on a Ray cluster of this machine, started for it; a second unit fails."""
     from mcclt.experiments.workers import RayCluster
@@ -275,3 +286,5 @@ if __name__ == "__main__":
         ray_nodes(Path(where), *map(int, numbers))
     elif job == "train":
         train(Path(where), *map(int, numbers))
+    elif job == "wait":
+        wait(int(where))
