@@ -1,11 +1,44 @@
 """The commands that add what a store lacks, or that make it again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from mcclt.config import has_paper_preset
+from mcclt.errors import MccltError
 from mcclt.experiments import plan
-from mcclt.experiments.results import Results
+from mcclt.experiments.results import Results, Series
+from mcclt.experiments.setups import CONFIGS, change, make_setup
+
+
+def compare(
+    tasks: Sequence[str],
+    algos: Sequence[str],
+    variants: Sequence[str],
+    config: str,
+    seeds: str,
+    steps: int,
+    episodes: int,
+    store: str,
+    engine: str = "",
+) -> str:
+    """The command that trains every variant with every algorithm and seed on every task, into a store."""
+    what = [",".join(tasks), "--variants", ",".join(variants), "--algo", ",".join(algos), "--config", config]
+    how = ["--seeds", seeds, "--steps", str(steps), "--episodes", str(episodes)]
+    stepped = ["--task-engine", engine] if engine else []
+    return shlex.join(["mcclt", "compare", *what, *how, *stepped, "--store", store])
+
+
+def _store(results: Results) -> str:
+    return str(results.path or "results")
+
+
+def _episodes(series: Series) -> int:
+    """Final episodes of each agent; a stranger's store may lack the number."""
+    return int(series.settings.get("final_episodes", plan.SCALES["paper"].episodes))
+
+
+# --- what a store lacks ----------------------------------------------------------------------------------------
 
 
 def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[str]) -> str:
@@ -15,18 +48,92 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     seeds, steps, episodes = scale.seeds, scale.steps, scale.episodes
     if near:
         like = max(near, key=lambda s: (len(s.results), s.steps))
-        seeds, steps = max(2, len(like.results)), like.steps
-        episodes = int(like.settings.get("final_episodes", episodes))  # a stranger's store may lack it
+        seeds, steps, episodes = max(2, len(like.results)), like.steps, _episodes(like)
     limits = [_most_seeds(v) for v in variants]
     seeds = min([seeds, *(n for n in limits if n is not None)]) if None not in limits else seeds
     fixed = not all(map(has_paper_preset, tasks)) or any(s.configs == {"fixed"} for s in near)
     config = "fixed" if fixed else "authors"
-    what = [",".join(tasks), "--variants", ",".join(variants), "--algo", algo, "--config", config]
-    how = ["--seeds", str(seeds), "--steps", str(steps), "--episodes", str(episodes)]
-    return shlex.join(["mcclt", "compare", *what, *how, "--store", str(results.path or "results")])
+    return compare(tasks, [algo], variants, config, str(seeds), steps, episodes, _store(results))
 
 
 def _most_seeds(variant: str) -> int | None:
     """Seeds that suffice for a variant that only a drawing shows."""
     parts = [*plan.TABLES.values(), *plan.FIGURES.values(), *plan.ABLATIONS.values()]
     return next((part.most_seeds for part in parts if variant in part.variants), None)
+
+
+# --- all of it again -------------------------------------------------------------------------------------------
+
+
+def repeat(results: Results) -> list[str]:
+    """The commands that train exactly the agents of a store in an empty one, and measure its costs.
+
+    Agents of a version with other defaults get a name that says what differs, such as mcclt@stagger=false. Where no
+    command trains an agent, a sentence says so.
+    """
+    store, recipes = _store(results), [(s, _recipes(s)) for s in results.series]
+    often = sorted(CONFIGS, key=lambda config: -sum(config in found for _, found in recipes))
+    groups: list[tuple[tuple[Any, ...], tuple[str, str, str]]] = []
+    sentences = []
+    for s, found in recipes:
+        if not found:
+            sentences.append(f"No command of this version trains {s.name} on {s.task} as it was trained here.")
+            continue
+        config = next(config for config in often if config in found)
+        engines = _gathered((str(r.provenance.get("engine") or ""), r.seed) for r in s.results)
+        for engine, seeds in engines.items():
+            how = (config, _spelt(seeds), s.steps, _episodes(s), store, engine)
+            groups.append((how, (s.task, s.algo, found[config])))
+    commands = [
+        compare(tasks, algos, variants, *how)
+        for how, members in _gathered(groups).items()
+        for tasks, algos, variants in _products(members)
+    ]
+    if timed := dict.fromkeys(str(timing["task"]) for timing in results.timings):
+        what = ["--table", "2", "--tasks", ",".join(timed)]
+        commands.append(shlex.join(["mcclt", "reproduce", *what, "--store", store]))
+    return commands + sentences
+
+
+def _recipes(series: Series) -> dict[str, str]:
+    """The variant that makes this setup, by configuration: with as few changed settings as can be."""
+    run = {"steps": series.steps, "final_episodes": _episodes(series)}
+    found: dict[str, tuple[int, str]] = {}
+    for config in CONFIGS:
+        try:
+            base = make_setup(series.task, series.algo, series.variant, config, **run).settings
+            changes = {k: v for k, v in series.settings.items() if k in base and base[k] != v}
+            variant = change(series.variant, changes)
+            if make_setup(series.task, series.algo, variant, config, **run).digest == series.digest:
+                found[config] = len(changes), variant
+        except MccltError:  # a setup of another version, or of a stranger
+            continue
+    fewest = min((n for n, _ in found.values()), default=0)
+    return {config: variant for config, (n, variant) in found.items() if n == fewest}
+
+
+def _products(members: Iterable[tuple[str, str, str]]) -> list[tuple[Any, Any, Any]]:
+    """A few (tasks, algos, variants) whose combinations are exactly these (task, algo, variant)."""
+    variants = _gathered(((task, algo), variant) for task, algo, variant in members)
+    tasks = _gathered(((algo, some), task) for (task, algo), some in variants.items())
+    algos = _gathered(((some, names), algo) for (algo, names), some in tasks.items())
+    return [(some, together, names) for (some, names), together in algos.items()]
+
+
+def _gathered(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, tuple[Any, ...]]:
+    """The values of each key, in order."""
+    found: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
+
+
+def _spelt(seeds: Sequence[int]) -> str:
+    """0, 1, 2, 7 → 0..2,7..7; a number alone would be how many."""
+    ends: list[list[int]] = []
+    for seed in seeds:
+        if ends and seed == ends[-1][1] + 1:
+            ends[-1][1] = seed
+        else:
+            ends.append([seed, seed])
+    return ",".join(f"{first}..{last}" for first, last in ends)

@@ -158,6 +158,12 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     return f"{name}@{canonical}" if found else name, found
 
 
+def change(variant: str, settings: dict[str, Any]) -> str:
+    """The variant with these settings changed as well: mcclt, {"n_quantiles": 4} → mcclt@n_quantiles=4."""
+    text = "+".join(f"{name}={_text(value)}" for name, value in settings.items())
+    return parse_variant(f"{variant}{'+' if '@' in variant else '@'}{text}")[0] if settings else variant
+
+
 def _literal(text: str, several: bool) -> Any:
     """A setting's value as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64 where it has `several`."""
     if text == "unset":
@@ -175,7 +181,7 @@ def _literal(text: str, several: bool) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
