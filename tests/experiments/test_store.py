@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import drivers
 from drivers import cells_of, contents, pretend, tiny, trained
-from mcclt.experiments import store as store_module
+from mcclt.experiments.cells import StoreError, checksum, encode, file_name, read
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import make_setup
-from mcclt.experiments.store import Store, StoreError, encode, file_name, read
+from mcclt.experiments.store import Store
 from mcclt.storage import files
 from synthetic import make_result, make_store
 
@@ -248,7 +248,7 @@ DAMAGE = {
 def checked(data: dict) -> bytes:
     """With the right checksum, as a program with other ideas would write it."""
     text = json.dumps({k: v for k, v in data.items() if k != "checksum"}, separators=(",", ":"))
-    return (text[:-1] + f',"checksum":"{store_module._checksum(text)}"}}').encode()
+    return (text[:-1] + f',"checksum":"{checksum(text)}"}}').encode()
 
 
 @pytest.mark.parametrize("damage", [*DAMAGE, "a directory", "a full directory", "another seed's", "another setup's"])

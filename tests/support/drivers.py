@@ -14,7 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from mcclt.experiments import store as store_module
+from mcclt.experiments import cells as cell_files
+from mcclt.experiments import pack
 from mcclt.experiments.results import Result
 from mcclt.experiments.runner import Tally, run_cells
 from mcclt.experiments.setups import Setup, make_setup
@@ -51,7 +52,7 @@ def cells_of(setup: Setup, seeds: int) -> list[Cell]:
 
 def content(result: Result) -> dict[str, Any]:
     """What must not depend on who computed it, when and how often it was cut off."""
-    data = json.loads(store_module.encode(dataclasses.replace(result, cost={}, provenance={})))
+    data = json.loads(cell_files.encode(dataclasses.replace(result, cost={}, provenance={})))
     return data | {"checksum": None}
 
 
@@ -144,7 +145,7 @@ def crash(path: Path) -> None:
         code = _in_child(lambda m=moment, p=own: (_arm(m), pretend(p, cells)))
         before = sorted(str(p.relative_to(own)) for p in own.rglob("seed-*")) if own.exists() else []
         before_problems: list[str] = []
-        with contextlib.suppress(store_module.StoreError):
+        with contextlib.suppress(cell_files.StoreError):
             before_problems = list(Store(own).load().problems)
         assert _in_child(lambda p=own: pretend(p, cells)) == 0
         store = Store(own)
@@ -157,6 +158,39 @@ def crash(path: Path) -> None:
             "problems": list(loaded.problems),
             "seeds": [s.seeds for s in loaded.series],
             "trained": sorted(trained(store).values()),
+        }
+        print(json.dumps(result), flush=True)
+        if code == 0:
+            return
+
+
+def crash_pack(path: Path) -> None:
+    """Packs, adds to the pack and unpacks a store, killed before and after each thing that does to the disk."""
+    assert "jax" not in sys.modules
+    setup = tiny()
+
+    def work(store: Store) -> None:
+        pack.pack(store)
+        store.write(setup, make_result(setup, 2, 1.0, 3, 2))
+        pack.pack(store)
+        pack.unpack(store)
+        pack.pack(store)
+
+    for moment in range(1000):
+        store = Store(path / str(moment), create=True)
+        for seed in range(2):
+            store.write(setup, make_result(setup, seed, 1.0, 3, 2))
+        whole = contents(store)
+        code = _in_child(lambda m=moment, s=store: (_arm(m), work(s)))
+        loaded = Store(store.path).load()
+        found = contents(Store(store.path)) if not loaded.problems else {}
+        work(Store(store.path))
+        result = {
+            "moment": moment,
+            "killed": code == -signal.SIGKILL,
+            "problems": list(loaded.problems),
+            "whole": found == found | whole,
+            "finished": len(contents(Store(store.path))) == 3 and len(list(store.path.rglob("*.xz"))) == 1,
         }
         print(json.dumps(result), flush=True)
         if code == 0:
@@ -280,6 +314,8 @@ if __name__ == "__main__":
         race(Path(where), int(numbers[0]), int(numbers[1]), float(numbers[2]))
     elif job == "crash":
         crash(Path(where))
+    elif job == "crash-pack":
+        crash_pack(Path(where))
     elif job == "ray-here":
         ray_here(Path(where))
     elif job == "ray-nodes":

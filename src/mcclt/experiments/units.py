@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mcclt.config import RunConfig
+from mcclt.experiments.cells import file_name
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import Setup
-from mcclt.experiments.store import Cell, Store, file_name
+from mcclt.experiments.store import Cell, Store
 from mcclt.storage import files
 
 IN_COMMON = ("steps", "n_envs", "stagger", "steps_per_update", "max_episode_steps", "final_episodes", "policy_hidden")

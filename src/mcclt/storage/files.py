@@ -1,6 +1,7 @@
 """Files that are either wholly there or not at all."""
 
 import errno
+import lzma
 import os
 import stat
 import tempfile
@@ -30,6 +31,30 @@ def read(path: Path, largest: int | None = LARGEST, pipes: bool = False) -> byte
     if len(data) > largest:
         raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes", str(path))
     return data
+
+
+def compress(data: bytes) -> bytes:
+    """As xz does it, with a checksum: the same bytes every time."""
+    window = max(2**12, min(len(data), 2**23))  # no larger than it need be: making it takes longer than using it
+    how = {"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME, "dict_size": window}
+    return lzma.compress(data, check=lzma.CHECK_SHA256, filters=[how])
+
+
+def decompress(data: bytes) -> bytes:
+    """What `compress` was given.
+
+    Raises:
+        ValueError: it is damaged, or so much larger than `data`, which may be a stranger's, that it must be a trap.
+    """
+    largest = min(LARGEST, 2**24 + 100 * len(data))
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=2**27)
+    try:
+        text = decompressor.decompress(data, largest)
+    except lzma.LZMAError as error:
+        raise ValueError(str(error)) from None
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError("cut off, too large, or followed by something else")
+    return text
 
 
 def write_atomically(path: Path, data: bytes) -> None:
