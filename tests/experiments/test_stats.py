@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -270,14 +269,6 @@ def test_mean_difference_covers_the_truth():
     draws = rng().normal(size=(2000, 2, 3, 5)) * scale
     found = [stats.mean_difference(list(a), list(b)) for a, b in draws]
     assert np.mean([f.low < 0 < f.high for f in found]) == pytest.approx(0.95, abs=0.015)
-
-
-def test_speed():
-    scores = list(rng().normal(size=(8, 30)))
-    start = time.process_time()
-    stats.stratified_bootstrap(scores, stats.iqm, rng())
-    stats.probability_of_improvement(scores, scores, rng())
-    assert time.process_time() - start < 1.5
 
 
 # --- what a critic believes ------------------------------------------------------------------------------------

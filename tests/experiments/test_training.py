@@ -296,15 +296,22 @@ def test_what_a_probe_sees() -> None:
     assert not np.allclose(found[0]["episode"]["mean"], found[1]["episode"]["mean"]), "each agent its own critic"
 
 
-def test_a_population_is_probed_on_a_gpus_path_as_on_a_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("algos", "critics"),
+    [(("ppo",), ("quantile", "normal")), pytest.param(("ppo", "trpo"), tuple(CRITICS), marks=pytest.mark.slow)],
+    ids=["two critics", "every critic"],
+)
+def test_a_population_is_probed_on_a_gpus_path_as_on_a_cpus(
+    monkeypatch: pytest.MonkeyPatch, algos: tuple[str, ...], critics: tuple[str, ...]
+) -> None:
     """There like groups predict in one program; critics of every kind, by two algorithms. Without weights, quantile and
     normal critics believe by the same program, from parameters of another form.
     """
     small: dict[str, Any] = {"critic_hidden": (8,), "policy_hidden": (4,), "n_quantiles": 4}
     groups = {
         f"{algo}-{critic}": AgentConfig(critic=critic, algo=algo, weighting="uniform", **small)
-        for algo in ("ppo", "trpo")
-        for critic in CRITICS
+        for algo in algos
+        for critic in critics
     }
     config = RunConfig("Counter", (3, 5), groups=groups, n_envs=2, steps_per_update=16, max_episode_steps=12, threads=1)
     with contextlib.closing(Trainer(config, probes.Counter)) as trainer:

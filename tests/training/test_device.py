@@ -86,7 +86,7 @@ def normalised_params() -> Params:
     return jax.tree.map(lambda a, b: jax.numpy.concatenate([a[:1], b[1:]]), plain, found)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalised", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_collecting_is_the_hosts(hoppers: WarpVectorEnv, normalised: bool) -> None:
     policy, ours = (Normalised(POLICY), normalised_params()) if normalised else (POLICY, params())
     numpy_params = jax.tree.map(np.asarray, ours)
@@ -171,7 +171,7 @@ def test_an_endless_episode_is_an_error(hoppers: WarpVectorEnv, monkeypatch: pyt
 
 def warp_config(**settings: Any) -> RunConfig:
     settings = {"seeds": (0, 1), "engine": "warp", "max_episode_steps": LIMIT, "steps_per_update": 8} | settings
-    return run_config("HalfCheetah-v5", **settings)  # of all tasks the fastest here
+    return run_config("Hopper-v5", **settings)
 
 
 @pytest.fixture
@@ -189,16 +189,21 @@ def trainers() -> Iterator[Any]:
 
 
 NORMALISED = agent(critic="plain", normalize_obs=True, normalize_reward=True)
-GROUPS = [None, {"plain": agent(critic="plain"), "normalised": NORMALISED}]
+MIXED = {"plain": agent(critic="plain"), "normalised": NORMALISED}
+GROUPS = pytest.mark.parametrize(
+    "groups", [pytest.param(None, id="plain"), pytest.param(MIXED, id="mixed", marks=pytest.mark.slow)]
+)
 
 
-@pytest.mark.parametrize("groups", GROUPS, ids=["plain", "mixed"])
+@GROUPS
 def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: Any, groups: Any) -> None:
     settings = {"eval_freq": 16, "eval_episodes": 2, "groups": groups}
     whole = trainers(**settings)
     rows = whole.advance()
     saved = whole.to_checkpoint()
     rows += whole.advance() + whole.advance() + whole.flush()
+    length = np.asarray(whole.stats.length)
+    assert (length[:, 0] != length[:, 1]).all(), "environments are out of lockstep"
     second = rows[len(whole.agents)]
     assert "eval/mean_reward" in second and "rollout/ep_rew_mean" in second
     assert all(np.isfinite(value) for row in rows for name, value in row.items() if isinstance(value, float))
@@ -266,8 +271,20 @@ class Log:
 @pytest.mark.parametrize(
     ("every", "interrupt", "expected"),
     [
-        pytest.param(6, None, [11, 12], id="the sixth update's waits for its evaluation, which lasts five"),
-        pytest.param(2, None, [6, 12], id="one is always under way: the third's waits until the next is due"),
+        pytest.param(
+            6,
+            None,
+            [11, 12],
+            id="the sixth update's waits for its evaluation, which lasts five",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            2,
+            None,
+            [6, 12],
+            id="one is always under way: the third's waits until the next is due",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(2, 5, [5], id="interrupted"),
     ],
 )
@@ -290,8 +307,14 @@ BROKEN = EnvironmentFault("an environment of the evaluation broke")
     ("errors", "raised", "evaluated"),
     [
         pytest.param([KeyboardInterrupt], KeyboardInterrupt, True, id="Ctrl-C: it is finished before the end"),
-        pytest.param([KeyboardInterrupt, KeyboardInterrupt], KeyboardInterrupt, False, id="Ctrl-C twice: it is not"),
-        pytest.param([BROKEN], EnvironmentFault, False, id="it fails"),
+        pytest.param(
+            [KeyboardInterrupt, KeyboardInterrupt],
+            KeyboardInterrupt,
+            False,
+            id="Ctrl-C twice: it is not",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param([BROKEN], EnvironmentFault, False, id="it fails", marks=pytest.mark.slow),
         pytest.param([KeyboardInterrupt, BROKEN], EnvironmentFault, False, id="Ctrl-C, and then it fails"),
     ],
 )
@@ -347,7 +370,7 @@ def test_a_fault_rewinds_to_the_last_update(trainers: Any, tmp_path: Any) -> Non
     checkpoint.save(tmp_path / "saved", *trainer.to_checkpoint())
 
 
-@pytest.mark.parametrize("groups", GROUPS, ids=["plain", "mixed"])
+@GROUPS
 def test_later_updates_compile_nothing(trainers: Any, groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path of a GPU. What comes from Warp is committed to a device, and must not meet what is not."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -18,7 +18,7 @@ from mcclt.training.population import map_agents
 SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
 AGENTS, T, E = 2, 5, 4
 EVERY_CRITIC = pytest.mark.parametrize(
-    "critic", ["normal", *(pytest.param(name, marks=pytest.mark.slow) for name in CRITICS if name != "normal")]
+    "critic", [pytest.param(name, marks=pytest.mark.slow if name != "plain" else ()) for name in CRITICS]
 )
 
 

@@ -82,7 +82,9 @@ def rows_of(rows: list[Row], group: str, seed: int) -> list[Row]:
 # --- independence and determinism --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mcclt", "ensemble", "trpo:mcclt"])
+@pytest.mark.parametrize(
+    "name", ["mcclt", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ensemble", "trpo:mcclt"))]
+)
 def test_a_seed_alone_is_the_seed_among_four(trainer_of, name: str) -> None:
     algo, _, plain = name.rpartition(":")
     groups = {name: variant(plain, algo or "ppo")}
@@ -96,8 +98,9 @@ def test_a_seed_alone_is_the_seed_among_four(trainer_of, name: str) -> None:
     assert any((x[k] != y[k]).any() for k in x if "policy" in k), "seeds differ"
 
 
-def test_a_group_alone_is_the_group_among_others(trainer_of) -> None:
-    groups = {name: variant(name) for name in ("plain", "mcclt", "ensemble")}
+@pytest.mark.parametrize("names", ["plain mcclt", pytest.param("plain mcclt ensemble", marks=pytest.mark.slow)])
+def test_a_group_alone_is_the_group_among_others(trainer_of, names: str) -> None:
+    groups = {name: variant(name) for name in names.split()}
     mixed = trainer_of(run_config(groups=groups, seeds=(1, 5)))
     rows = train(mixed, 3)
     for name in groups:
@@ -128,7 +131,9 @@ POPULATIONS = {
 }
 
 
-@pytest.mark.parametrize("task", [PENDULUM, "CartPole-v1", pytest.param("Acrobot-v1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task", ["CartPole-v1", *(pytest.param(n, marks=pytest.mark.slow) for n in (PENDULUM, "Acrobot-v1"))]
+)
 def test_every_variant_trains_in_one_population(trainer_of, task: str) -> None:
     groups = {f"{algo}:{v}": variant(v, algo) for algo, v in POPULATIONS[task]}
     trainer = trainer_of(run_config(task, groups=groups, seeds=(0, 1)))
@@ -185,13 +190,16 @@ def resumed(trainer_of, trainer: Trainer, tmp_path: Path, env: object | None = N
 
 
 RESUMABLE = {
-    "pendulum": run_config(groups={"mcclt": variant("mcclt"), "ensemble": variant("ensemble")}, seeds=(0, 3)),
+    "pendulum": run_config(groups={"plain": variant("plain"), "mcclt": variant("mcclt")}, seeds=(0, 3)),
+    "ensemble": run_config(groups={"ensemble": variant("ensemble")}),
     "trpo": run_config(groups={"trpo": variant("mcclt", "trpo")}),
     "ant": run_config("Ant-v4"),
 }
 
 
-@pytest.mark.parametrize("name", RESUMABLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n != "pendulum" else ()) for n in RESUMABLE]
+)
 @pytest.mark.parametrize("after", [0, 2])
 def test_resumed_is_uninterrupted(trainer_of, tmp_path: Path, name: str, after: int) -> None:
     config = RESUMABLE[name]

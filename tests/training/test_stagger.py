@@ -162,7 +162,7 @@ TASKS: dict[str, Any] = {
 """For each engine a task in which nobody fails within twelve steps."""
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param(n, marks=pytest.mark.slow if n == "warp" else ()) for n in ENGINES])
 def test_phases(engine: str) -> None:
     if engine == "envpool":
         pytest.importorskip("envpool")
@@ -173,7 +173,7 @@ def test_phases(engine: str) -> None:
     trainer.close()
 
 
-@pytest.mark.parametrize("engine", ["native", "warp", "gymnasium"])
+@pytest.mark.parametrize("engine", ["native", "gymnasium", pytest.param("warp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("before", [1, 3])
 def test_resuming(engine: str, before: int) -> None:
     """Exactly where the engine can; where episodes begin anew, from a common start again."""
