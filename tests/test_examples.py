@@ -257,7 +257,7 @@ CHECKS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "train_on_ray": check_train_on_ray,
     "tune_with_optuna": check_tune_with_optuna,
 }
-SLOW = ("demo", "own_policy_update", "own_weighting", "population", "train_on_ray", "tune_with_optuna")
+QUICK = ("own_critic", "own_environment")
 
 
 def test_every_example_has_a_check() -> None:
@@ -271,7 +271,7 @@ def test_every_example_says_how_it_is_run_and_is_in_the_guide(name: str) -> None
     assert f"(../../examples/{name}.py)" in GUIDE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CHECKS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CHECKS])
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CHECKS[name](tmp_path, monkeypatch)
 

@@ -74,7 +74,7 @@ def kinds() -> list[Any]:
                 if made.has_error or not weights.needs_error:
                     quick = (algo, critic, weighting) in (
                         ("ppo", "normal", "accuracy"),
-                        ("trpo", "ensemble", "accuracy"),
+                        ("trpo", "plain", "uniform"),
                     )
                     slow = [] if quick else [pytest.mark.slow]
                     found.append(pytest.param(algo, critic, weighting, marks=slow))

@@ -69,9 +69,17 @@ def one_update(learner, rollout=None, seed=0):
 
 # --- the contract ------------------------------------------------------------------------------------------
 
+
+def quick(critic: str, weighting: str, algo: str) -> bool:
+    """Each critic as it is by default, and the paper's with every weighting and every policy update."""
+    default = CRITICS[critic].default_weighting
+    return (critic, weighting) == ("normal", default) or (
+        algo == "ppo" and (weighting == default or critic == "normal")
+    )
+
+
 SENSIBLE = [
-    # Weightings know nothing of policy updates: not all pairs need to be compiled in every run of the tests.
-    pytest.param(critic, weighting, algo, marks=[pytest.mark.slow] if algo != "ppo" and weighting != "uniform" else [])
+    pytest.param(critic, weighting, algo, marks=() if quick(critic, weighting, algo) else pytest.mark.slow)
     for critic in CRITICS
     for weighting in WEIGHTINGS
     for algo in POLICY_UPDATES
@@ -120,7 +128,10 @@ def test_the_paper_pairs_critics_with_weightings(critic, weighting):
     assert learner_of(critic=critic).weighting_name == weighting
 
 
-@pytest.mark.parametrize(("critic", "algo", "discrete"), [("normal", "ppo", False), ("ensemble", "trpo", True)])
+@pytest.mark.parametrize(
+    ("critic", "algo", "discrete"),
+    [("normal", "ppo", False), pytest.param("ensemble", "trpo", True, marks=pytest.mark.slow)],
+)
 def test_compiled_is_the_same_and_compiles_once(critic, algo, discrete):
     learner = learner_of(discrete, critic=critic, algo=algo, policy_iterations=2, critic_iterations=2)
     rollout, later = rollout_of(1, discrete), rollout_of(2, discrete)
@@ -323,7 +334,9 @@ PROBED = {
 }
 
 
-@pytest.mark.parametrize("critic", PROBED)
+@pytest.mark.parametrize(
+    "critic", [pytest.param(name, marks=() if name in ("plain", "normal") else pytest.mark.slow) for name in PROBED]
+)
 def test_probes(critic):
     settings = {"critic": critic, "weighting": "uniform", "gamma": 0.5, "n_quantiles": 4} | PROBED[critic]
     config = AgentConfig(

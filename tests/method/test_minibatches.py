@@ -105,7 +105,7 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
     np.testing.assert_allclose(flat, theta, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("critic", ["plain", "ensemble"])
+@pytest.mark.parametrize("critic", ["plain", pytest.param("ensemble", marks=pytest.mark.slow)])
 def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
     agents = map_agents(learner.init)(np.arange(2, dtype=np.uint32))
@@ -148,11 +148,13 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
 # --- whole updates -----------------------------------------------------------------------------------------
 
 
+QUICK = (("normal", "ppo"), ("plain", "trpo"))
+
+
 @pytest.mark.parametrize(
     ("critic", "algo"),
     [
-        # Critics know nothing of policy updates: each of both in every run of the tests, the other pairs in slow ones.
-        pytest.param(critic, algo, marks=[pytest.mark.slow] if algo != "ppo" and critic != "plain" else [])
+        pytest.param(critic, algo, marks=() if (critic, algo) in QUICK else pytest.mark.slow)
         for critic in CRITICS
         for algo in POLICY_UPDATES
     ],

@@ -159,11 +159,13 @@ def test_numbers_beyond_float32_are_left_out() -> None:
 # --- learning ----------------------------------------------------------------------------------------------
 
 
+QUICK = (("normal", "ppo"), ("plain", "trpo"))
+
+
 @pytest.mark.parametrize(
     ("critic", "algo"),
     [
-        # Critics know nothing of policy updates: each of both in every run of the tests, the other pairs in slow ones.
-        pytest.param(critic, algo, marks=[pytest.mark.slow] if algo != "ppo" and critic != "plain" else [])
+        pytest.param(critic, algo, marks=() if (critic, algo) in QUICK else pytest.mark.slow)
         for critic in CRITICS
         for algo in POLICY_UPDATES
     ],
@@ -201,7 +203,12 @@ def test_an_update_sees_what_was_acted_on_and_then_absorbs_it() -> None:
         np.testing.assert_allclose(bars, believed.bars / unit, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("critic", CRITICS)
+EVERY_CRITIC = pytest.mark.parametrize(
+    "critic", [pytest.param(name, marks=() if name == "normal" else pytest.mark.slow) for name in CRITICS]
+)
+
+
+@EVERY_CRITIC
 def test_the_scale_of_rewards_does_not_matter(critic: str) -> None:
     """Rewards 1024 times as large: the same agent, which predicts values 1024 times as large."""
     learner = learner_of(critic=critic)
@@ -368,7 +375,7 @@ def test_saved_and_loaded(model: PPO, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs pip install 'mcclt[onnx]'")
-@pytest.mark.parametrize("critic", CRITICS)
+@EVERY_CRITIC
 def test_exported(critic: str, tmp_path: Path) -> None:
     """With statistics far from 0 and 1; `to_onnx` makes its own comparison as well."""
     import onnxruntime
