@@ -215,6 +215,7 @@ CELLS = [
 @pytest.mark.parametrize("task, algo, critic, width, w_tar, w_min", CELLS)
 def test_paper_preset(task: str, algo: str, critic: str, width: str, w_tar: str, w_min: str) -> None:
     expected = {"critic_hidden": (int(width), int(width)), "w_tar": float(w_tar), "w_min": float(w_min)}
+    expected |= {"kl_over_actions": "mean"} if algo == "trpo" else {}
     assert paper_preset(f"{task}-v4", algo, critic) == expected
     assert override(AgentConfig(algo=algo, critic=critic), expected).w_tar == float(w_tar)
 

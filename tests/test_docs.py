@@ -137,7 +137,7 @@ def test_method_page_has_the_method():
         "critics.Normal.predict",
         "normal.z_table",
         "advantages.gae",
-        "learner.Learner.advantages_and_returns",
+        "learner.advantages_and_returns",
         "critics.Normal.loss",
         "losses.gaussian_nll",
         "losses.huber",

@@ -177,12 +177,12 @@ def check_own_policy_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     obs = np.random.default_rng(0).normal(size=(6, 9)).astype(np.float32)
     np.testing.assert_array_equal(read.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
     # Advantages that favour larger actions: a large step overshoots the KL and doubles β, a tiny one halves it.
-    policy = nets.Gaussian(1, (4,), 0.0)
+    policy = nets.Gaussian(1, (4,))
     obs = np.linspace(-1, 1, 50)[:, None]
     action = np.random.default_rng(0).normal(size=(50, 1))
     advantage = action[:, 0] / action.std()
     sample = PolicySample(*map(jnp.asarray, (obs, action, advantage, np.ones(50))))
-    params = policy.init(jax.random.key(0), 1)
+    params = policy.init(jax.random.key(0), 1, AgentConfig())
     for rate, beta in ((0.1, 2.0), (1e-6, 0.5)):
         update = module.KlPenalty(AgentConfig(learning_rate=rate, policy_iterations=10), policy)
         new, (_, found), metrics = jax.jit(update.update)(params, update.init(params), sample)

@@ -56,6 +56,8 @@ class AgentConfig:
     """PPO stops iterating at 1.5 times this; TRPO's step keeps the mean KL below it."""
     learning_rate: float = 3e-4
     """PPO: Adam's step size for the policy."""
+    learning_rate_end: float | None = None
+    """PPO: that step size after decay_steps, reached linearly; unset: it stays."""
     policy_iterations: int = 80
     """PPO: at most this many full-batch steps per update; with minibatch_size, passes over the batch."""
     clip_range: float = 0.2
@@ -70,15 +72,23 @@ class AgentConfig:
     """TRPO: tries of the line search; if all fail, the old parameters are kept."""
     kl_direction: Literal["old_new", "new_old"] = "old_new"
     """TRPO: KL(old||new) as in the paper, or KL(new||old) as in the authors' code."""
+    kl_over_actions: Literal["sum", "mean"] = "sum"
+    """TRPO: sum over an action's dimensions, a KL; or mean (authors' code): target_kl, cg_damping are per dimension."""
 
     critic_hidden: tuple[int, ...] = (128, 128)
     """Widths of the ReLU layers of every critic and variance network."""
     critic_learning_rate: float = 1e-3
     """Adam's step size for the critic and the variance network."""
+    critic_learning_rate_end: float | None = None
+    """That step size after decay_steps, reached linearly; unset: it stays."""
     critic_iterations: int = 80
     """Full-batch steps of the critic per update; with minibatch_size, passes over the batch."""
     minibatch_size: int | None = None
     """States per gradient step of PPO's policy and of the critic; unset: the whole batch, as the paper."""
+    max_grad_norm: float | None = None
+    """Longer gradients of PPO's policy, and of the critic, are shortened to this length; unset: no limit."""
+    decay_steps: int | None = None
+    """Steps over which learning rates reach their ends; unset: the steps of the run when it began."""
     members: int | None = None
     """Critics on disjoint parts of each batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
@@ -117,6 +127,12 @@ class AgentConfig:
         )
         for name in positive.split():
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "more than 0")
+        for name in ("max_grad_norm", "decay_steps"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} = {value}", "more than 0, or unset")
+        for name in ("learning_rate_end", "critic_learning_rate_end"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, f"{name} = {value}", "0 or more, or unset")
         for name in ("gamma", "gae_lambda"):
             require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)}", "in [0, 1]")
         for name in ("policy_hidden", "critic_hidden"):
@@ -141,6 +157,38 @@ class AgentConfig:
             f"w_tar = {self.w_tar}",
             f"between {name} and 1, both excluded, for a temperature to exist",
         )
+
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "targets": ("gamma", "gae_lambda", "value_target", "weight_site", "normalize_obs", "normalize_reward"),
+    "policy": (
+        *("algo", "policy_hidden", "log_std_init", "target_kl", "learning_rate", "learning_rate_end"),
+        *("policy_iterations", "clip_range", "minibatch_size", "max_grad_norm", "decay_steps"),
+        *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
+        *("kl_direction", "kl_over_actions"),
+    ),
+    "critic": (
+        *("critic", "critic_hidden", "critic_learning_rate", "critic_learning_rate_end", "critic_iterations"),
+        *("minibatch_size", "max_grad_norm", "decay_steps", "members", "n_quantiles", "kappa", "guide"),
+        *("variance_head", "variance_floor", "trunk", "qr_target", "crossing_error"),
+    ),
+    "weights": ("weighting", "w_tar", "w_min", "temperature"),
+}
+"""Which settings each part of an agent reads."""
+
+NUMBERS = frozenset(
+    name for name, kind in typing.get_type_hints(AgentConfig).items() if float in (kind, *typing.get_args(kind))
+) | {"decay_steps"}
+"""Settings of an agent that are only numbers: they are data of its state. All others are the structure of its program.
+
+(Whether an optional one is set is structure.)
+"""
+
+
+def numbers_of(config: AgentConfig) -> dict[str, float]:
+    """The settings that are numbers, in order of their names; 0 where one is unset (which is never read)."""
+    values = {name: getattr(config, name) for name in sorted(NUMBERS)}
+    return {name: 0.0 if value is None else float(value) for name, value in values.items()}
 
 
 MAX_SEED = 2**32 - 1
@@ -274,14 +322,16 @@ _BEST = {
 def paper_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
     """The authors' best configuration for a task of the paper, as overrides of the defaults.
 
-    The widths of the baseline and of QR are not published; they take the MC-CLT column's.
+    The widths of the baseline and of QR are not published; they take the MC-CLT column's. TRPO's step is as long as in
+    the authors' code, which the published returns come from: see `kl_over_actions`.
     """
     name = task.rsplit("-v", 1)[0]
     if name not in _BEST:
         raise UnknownNameError("task of the paper", name, _BEST, "--preset paper exists only for these.")
     column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
     width, w_tar, w_min = _BEST[name][column]
-    return {"critic_hidden": (width, width), "w_tar": w_tar, "w_min": w_min}
+    step = {"kl_over_actions": "mean"} if algo == "trpo" else {}
+    return {"critic_hidden": (width, width), "w_tar": w_tar, "w_min": w_min} | step
 
 
 def has_paper_preset(task: str) -> bool:
@@ -340,7 +390,7 @@ def coerce(cls: type, name: str, value: Any) -> Any:
         raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
     if name == "seeds":
         return parse_seeds(value)
-    if name in ("steps", "eval_freq", "checkpoint_freq") and isinstance(value, str):
+    if name in ("steps", "eval_freq", "checkpoint_freq", "decay_steps") and isinstance(value, str):
         return parse_steps(value)
     kind = typing.get_type_hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)

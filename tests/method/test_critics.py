@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from mcclt.config import AgentConfig
-from mcclt.method.critics import CRITICS, Critic, Prediction, Sample, divide, fit, optimiser_of, total_loss
+from mcclt.method import optimisers
+from mcclt.method.critics import CRITICS, Critic, Prediction, Sample, divide, fit, total_loss
 from mcclt.method.nets import count
 
 OBS, BATCH, N = 3, 15, 4  # the shapes of test_learner.py: what is compiled there is found again here
@@ -224,7 +225,7 @@ def test_fit_is_adam():
     # Three full-batch steps of Adam (β .9, .999, ε 1e-8) by hand, with central differences for the gradient.
     critic, sample = critic_of("plain", critic_iterations=3, critic_learning_rate=0.05), random_sample(5)
     params = critic.init(jax.random.key(4), OBS)
-    start = optimiser_of(critic.config).init(params)
+    start = optimisers.ADAM.init(params)
     got, _ = jax.jit(lambda p, o, s: fit(critic, p, o, (s,), 3))(params, start, sample)
     theta, s = float64(params[0]), Sample(*float64(tuple(sample)))
     np.testing.assert_allclose(total_loss(critic, params, (sample,)), squared(theta, s, None, None), rtol=1e-5)
@@ -267,7 +268,7 @@ def test_members_see_disjoint_parts_redrawn_by_key():
     @jax.jit
     def program(key):
         parts = divide(critic, sample, key)
-        members, _ = fit(critic, params, optimiser_of(critic.config).init(params), parts, 2)
+        members, _ = fit(critic, params, optimisers.ADAM.init(params), parts, 2)
         return members, total_loss(critic, params, parts)
 
     def seen(key):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mcclt.config import AgentConfig
 from mcclt.method.nets import Categorical, Gaussian, apply_mlp, count, init_mlp
 
 OBS, ACTIONS, BATCH = 3, 2, 7
-GAUSSIAN = Gaussian(ACTIONS, (5, 4), -0.5)
+GAUSSIAN = Gaussian(ACTIONS, (5, 4))
 CATEGORICAL = Categorical(4, (5,))
 
 
@@ -35,7 +36,7 @@ def test_init_bounds():
 
 
 def test_gaussian_starts_at_its_log_std():
-    params = GAUSSIAN.init(jax.random.key(0), OBS)
+    params = GAUSSIAN.init(jax.random.key(0), OBS, AgentConfig())
     np.testing.assert_array_equal(params["log_std"], np.full(ACTIONS, -0.5))
     assert [layer["w"].shape for layer in params["mlp"]] == [(3, 5), (5, 4), (4, 2)]
 
@@ -54,7 +55,7 @@ def test_mlp_against_a_loop():
 
 @pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
 def test_numpy_path_is_the_jax_path(policy):
-    params = policy.init(jax.random.key(2), OBS)
+    params = policy.init(jax.random.key(2), OBS, AgentConfig())
     obs = observations(1)
     noise = policy.noise(jax.random.key(3), (BATCH,))
     sampled = policy.sample(to_numpy(params), obs, np.asarray(noise))
@@ -66,7 +67,7 @@ def test_numpy_path_is_the_jax_path(policy):
 
 @pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
 def test_stacked_agents_act_as_alone(policy):
-    agents = [to_numpy(policy.init(jax.random.key(k), OBS)) for k in range(3)]
+    agents = [to_numpy(policy.init(jax.random.key(k), OBS, AgentConfig())) for k in range(3)]
     stack = jax.tree.map(lambda *leaves: np.stack(leaves), *agents)
     obs = observations(2, 3)
     noise = np.asarray(policy.noise(jax.random.key(9), (3, BATCH)))
@@ -110,7 +111,7 @@ def test_gaussian_kl():
 
 
 def test_gaussian_sample_is_the_mean_plus_scaled_noise():
-    params = to_numpy(GAUSSIAN.init(jax.random.key(5), OBS))
+    params = to_numpy(GAUSSIAN.init(jax.random.key(5), OBS, AgentConfig()))
     obs = observations(6)
     zero, one = np.zeros((BATCH, ACTIONS), np.float32), np.ones((BATCH, ACTIONS), np.float32)
     mean = GAUSSIAN.mode(params, obs)
@@ -126,7 +127,7 @@ def test_gaussian_sample_is_the_mean_plus_scaled_noise():
 
 
 def test_categorical_against_scipy():
-    params = CATEGORICAL.init(jax.random.key(6), OBS)
+    params = CATEGORICAL.init(jax.random.key(6), OBS, AgentConfig())
     obs = observations(7)
     dist = CATEGORICAL.distribution(params, jnp.asarray(obs))
     p = np.exp(np.asarray(dist, np.float64))
@@ -136,7 +137,7 @@ def test_categorical_against_scipy():
         CATEGORICAL.log_prob(dist, jnp.asarray(action)), np.log(p[np.arange(BATCH), action]), rtol=1e-5
     )
     np.testing.assert_allclose(CATEGORICAL.entropy(dist), stats.entropy(p, axis=-1), rtol=1e-5)
-    other = CATEGORICAL.distribution(CATEGORICAL.init(jax.random.key(7), OBS), jnp.asarray(obs))
+    other = CATEGORICAL.distribution(CATEGORICAL.init(jax.random.key(7), OBS, AgentConfig()), jnp.asarray(obs))
     q = np.exp(np.asarray(other, np.float64))
     np.testing.assert_allclose(CATEGORICAL.kl(dist, other), stats.entropy(p, q, axis=-1), rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(CATEGORICAL.mode(params, jnp.asarray(obs)), p.argmax(-1))

@@ -20,7 +20,7 @@ from mcclt.errors import EnvironmentFault
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.training import probe
 from mcclt.interop import export
-from mcclt.method import normalisation
+from mcclt.method import normalisation, settings
 from mcclt.method.critics import CRITICS
 from mcclt.method.learner import Learner, Rollout
 from mcclt.method.nets import Gaussian
@@ -180,8 +180,10 @@ def test_every_critic_and_policy_update_learns(critic: str, algo: str) -> None:
 def test_an_update_sees_what_was_acted_on_and_then_absorbs_it() -> None:
     """Observations by the old statistics, for the policy and the critic; rewards by the new ones."""
     learner, seen = learner_of(critic="plain"), []
-    update = learner.policy_update.update
-    learner.policy_update.update = lambda p, o, sample: seen.append(sample) or update(p, o, sample)  # type: ignore
+    ppo = learner.policy_update_of(settings.numbers(learner.config))
+    update = ppo.update
+    ppo.update = lambda p, o, sample: seen.append(sample) or update(p, o, sample)  # type: ignore
+    learner._policy_update = lambda config, policy: ppo
     first, second = rollout_of(0), rollout_of(1)
     state, metrics = updated(learner, first, second)
     assert metrics["train/approx_kl"] == 0, "at the first iteration the policy is the one that acted"
@@ -260,8 +262,9 @@ def test_scales_that_networks_cannot_bear() -> None:
 
 def test_host_and_vmap_act_alike_and_others_are_left_alone() -> None:
     """One agent that normalises and one that does not, stacked, by NumPy and by `vmap`."""
-    policy = Gaussian(ACTIONS, (4,), -0.5)
-    agents = [jax.tree.map(lambda x: np.asarray(x)[None], policy.init(jax.random.key(k), OBS)) for k in range(2)]
+    policy = Gaussian(ACTIONS, (4,))
+    fresh = [policy.init(jax.random.key(k), OBS, AgentConfig()) for k in range(2)]
+    agents = [jax.tree.map(lambda x: np.asarray(x)[None], params) for params in fresh]
     mean, var = np.array([[3.0, 0, -1]], np.float32), np.array([[1e6, 1, 1e-6]], np.float32)
     norm = Normaliser(Moments(mean, var, np.ones(1, np.float32)), None, None)
     nothing = normalisation.init(None, None)

@@ -15,7 +15,7 @@ BATCH, OBS = 15, 3  # the shapes of test_learner.py: what is compiled there is f
 def problem(policy, seed=0):
     """Parameters and a batch drawn from the policy itself, with random advantages and weights in [.6, 1]."""
     rng = np.random.default_rng(seed)
-    params = policy.init(jax.random.key(seed), OBS)
+    params = policy.init(jax.random.key(seed), OBS, AgentConfig())
     obs = jnp.asarray(rng.normal(size=(BATCH, OBS)), jnp.float32)
     action = policy.sample(params, obs, policy.noise(jax.random.key(seed + 1), (BATCH,)))
     advantage = rng.normal(size=BATCH)
@@ -102,7 +102,7 @@ def bits(tree):
     return [np.asarray(x).tobytes() for x in jax.tree.leaves(tree)]
 
 
-GAUSSIAN = Gaussian(2, (4,), -0.5)
+GAUSSIAN = Gaussian(2, (4,))
 CATEGORICAL = Categorical(2, (4,))
 POLICIES = {"gaussian": GAUSSIAN, "categorical": CATEGORICAL}
 
@@ -205,6 +205,21 @@ def test_trpo_against_float64(name, direction):
     if name == "gaussian":  # the other direction is a clearly different number
         assert abs(exact.kl(exact.start, theta) - exact.kl(theta, exact.start)) > 4e-2 * kl(theta)
     np.testing.assert_allclose(metrics["train/policy_loss"], -exact.gain(exact.start), rtol=1e-4)
+
+
+def test_a_kl_averaged_over_actions_is_a_longer_step():
+    # With F/D for F: (F/D + c)x = g is (F + cD)x = Dg, and ½ sᵀ(F/D + c)s = δ is ½ sᵀ(F + cD)s = Dδ. Here D = 2.
+    params, sample = problem(GAUSSIAN, 4)
+    mean, _, metrics = run_trpo(GAUSSIAN, params, sample, kl_over_actions="mean", target_kl=1e-3, cg_damping=0.1)
+    twice, _, real = run_trpo(GAUSSIAN, params, sample, target_kl=2e-3, cg_damping=0.2)
+    np.testing.assert_allclose(*(Exact(params, sample).flat(p) for p in (mean, twice)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(2 * metrics["train/approx_kl"], real["train/approx_kl"], rtol=1e-3)
+    once, _, _ = run_trpo(GAUSSIAN, params, sample, target_kl=1e-3, cg_damping=0.1)
+    assert bits(once) != bits(mean)
+    params, sample = problem(CATEGORICAL, 4)  # one term: nothing to average
+    assert bits(run_trpo(CATEGORICAL, params, sample, kl_over_actions="mean")[0]) == bits(
+        run_trpo(CATEGORICAL, params, sample)[0]
+    )
 
 
 def test_one_conjugate_gradient_iteration():

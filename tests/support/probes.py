@@ -3,7 +3,6 @@
 Importing this module registers ids, so that the command line can be told  probes:Broken-v0.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,51 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-import mcclt.training.loop
-import mcclt.training.population
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
-from mcclt.method.learner import Learner
-from mcclt.training.fitting import Fit
-
-# Compiling costs seconds, and many tests train the same small agents: within this process each program is traced and
-# compiled once; other processes, and other runs of the tests, find it on disk (see conftest.py).
-_programs: dict[Any, Any] = {}
-_map_agents = mcclt.training.population.map_agents
-
-
-def _shared_map_agents(function: Any, committed: bool = False) -> Any:
-    """`map_agents`, but equal learners (of whichever trainer) share one program."""
-    owner = getattr(function, "__self__", None)
-    if owner is None or not mcclt.training.population.on_cpu():
-        return _map_agents(function, committed)
-    policy = type(owner.policy), *sorted(vars(owner.policy).items())
-    if isinstance(owner, Learner):
-        config = dataclasses.replace(owner.config, weighting=owner.weighting_name)
-        key = function.__name__, config, owner.obs_size, owner.n_envs, policy
-    else:
-        key = function.__name__, owner.config.horizon, owner.config.n_envs, policy
-    if key not in _programs:
-        _programs[key] = _map_agents(function, committed)
-    return _programs[key]
-
-
-_fit_of = Fit.of
-
-
-def _shared_fit(learner: Learner, groups: tuple[str, ...], most_pieces: int) -> Fit:
-    """`Fit.of`, shared likewise."""
-    if not mcclt.training.population.on_cpu():
-        return _fit_of(learner, groups, most_pieces)
-    policy = type(learner.policy), *sorted(vars(learner.policy).items())
-    config = dataclasses.replace(learner.config, weighting=learner.weighting_name)
-    key = "fit", config, learner.obs_size, learner.n_envs, policy, most_pieces
-    if key not in _programs:
-        _programs[key] = _fit_of(learner, groups, most_pieces)
-    return dataclasses.replace(_programs[key], groups=groups)
-
-
-mcclt.training.loop.map_agents = mcclt.training.population.map_agents = _shared_map_agents
-Fit.of = staticmethod(_shared_fit)  # type: ignore[method-assign,assignment]
 
 TINY: dict[str, Any] = {
     "policy_hidden": (4,),

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from mcclt.config import AgentConfig
 from mcclt.envs import make_vec
 from mcclt.method.nets import Categorical, Gaussian
 from mcclt.method.randomness import Purpose, stream
@@ -21,10 +22,9 @@ class Setup:
     def __init__(self, task: Any, seeds: tuple[int, ...] = (0, 1), n_envs: int = 2, scale: float = 1.0) -> None:
         self.env = make_vec(task, keys(seeds, n_envs))
         self.seeds, self.n_envs, spec = seeds, n_envs, self.env.spec
-        self.policy: Any = (
-            Categorical(spec.action_size, (4,)) if spec.discrete else Gaussian(spec.action_size, (4,), np.log(scale))
-        )
-        each = [self.policy.init(stream(s, Purpose.POLICY_INIT), spec.obs_size) for s in seeds]
+        self.policy: Any = Categorical(spec.action_size, (4,)) if spec.discrete else Gaussian(spec.action_size, (4,))
+        settings = AgentConfig(log_std_init=float(np.log(scale)))
+        each = [self.policy.init(stream(s, Purpose.POLICY_INIT), spec.obs_size, settings) for s in seeds]
         self.params = jax.tree.map(lambda *x: np.stack(x), *each)
         self.stats = EpisodeStats.empty(len(seeds), n_envs)
         self.obs = self.env.reset().reshape(len(seeds), n_envs, -1)

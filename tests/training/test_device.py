@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from mcclt.config import RunConfig
+from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import Key
 from mcclt.errors import EnvironmentFault
 from mcclt.method.nets import Gaussian, Params
@@ -27,7 +27,7 @@ pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip ins
 from mcclt.envs.warp import WarpVectorEnv
 
 AGENTS, ENVS, LIMIT = 2, 2, 5
-POLICY = Gaussian(3, (4,), -0.5)
+POLICY = Gaussian(3, (4,))
 
 
 def keys_of(seed: int = 0) -> list[Key]:
@@ -49,7 +49,10 @@ def hoppers() -> WarpVectorEnv:
 
 @functools.cache
 def params() -> Params:
-    return jax.vmap(lambda seed: POLICY.init(stream(seed, Purpose.POLICY_INIT), 11))(np.arange(AGENTS, dtype=np.uint32))
+    def init(seed: jax.Array) -> Params:
+        return POLICY.init(stream(seed, Purpose.POLICY_INIT), 11, AgentConfig())
+
+    return jax.vmap(init)(np.arange(AGENTS, dtype=np.uint32))
 
 
 def noise(horizon: int, seed: int = 0) -> np.ndarray:

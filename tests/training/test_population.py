@@ -1,6 +1,7 @@
 """Mapping over agents: like groups together come to the same as each alone."""
 
-from collections.abc import Callable
+import operator
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from mcclt.config import AgentConfig
 from mcclt.method.learner import AgentState, Learner
 from mcclt.training import population
 from mcclt.training.fitting import Learnt, fits_of
-from mcclt.training.population import Improve, Together, alike, join, map_agents, split
+from mcclt.training.population import Improve, Program, Together, join, map_agents, split
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo-mcclt": {"critic": "normal"},
@@ -63,47 +64,24 @@ def test_what_is_on_the_host_is_not_copied() -> None:
     np.testing.assert_array_equal(whole[:, 0], [0, 0, 1, 1, 0, 0])
 
 
-def test_alike_is_the_same_program_down_to_its_constants() -> None:
-    def add(constant: Any) -> Callable[[jax.Array], jax.Array]:
-        return lambda x: x + constant
-
-    table = np.arange(20_000.0, dtype=np.float32)
-    functions = {"a": add(1.0), "b": add(2.0), "c": add(1.0), "d": add(table), "e": add(table), "f": add(table[::-1])}
-    last = table.copy()
-    last[-1] = 0  # far down in the text
-    functions["g"] = add(last)
-    args = {name: (np.zeros((4, 20_000), np.float32),) for name in functions}
-    args["c"] = (np.zeros((4, 20_000), np.int32),)
-    assert alike(functions, args) == [("a",), ("b",), ("c",), ("d", "e"), ("f",), ("g",)]
-    args["c"] = args["a"]
-    assert alike(functions, args)[0] == ("a", "c")
-
-
-def test_what_a_function_does_not_use_must_be_alike_too() -> None:
-    """It is not in the program's text, but it is joined with the rest."""
-    args: dict[str, tuple[Any, ...]] = {
-        "two": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 2))},),
-        "same": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 2))},),
-        "wide": ({"x": np.zeros((4, 3)), "y": np.zeros((4, 9))},),
-        "one": ({"x": np.zeros((4, 3))},),
-    }
-    assert alike(dict.fromkeys(args, lambda tree: 2 * tree["x"]), args) == [("two", "same"), ("wide",), ("one",)]
+def test_equal_keys_are_one_program_for_all_who_ask() -> None:
+    first, second = (Program(("double", 1), lambda x: 2 * x) for _ in range(2))
+    assert first == second and first.mapped() is second.mapped()
+    assert first.mapped() is not first.mapped(committed=True)
+    assert Program(("double", 2), first.function).mapped() is not first.mapped()
 
 
 def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def times(factor: float) -> Callable[[jax.Array], jax.Array]:
-        return lambda x: factor * x
-
-    functions = {"a": times(2.0), "b": times(3.0), "c": times(2.0)}
-    args = {name: (np.full((2, 1), 10.0**k, np.float32),) for k, name in enumerate(functions)}
-    for _ in range(2):
-        found = Together(functions)(args)
+    factors = {"a": 2.0, "b": 3.0, "c": 2.0}
+    programs = {name: Program(("times", k), partial(operator.mul, k)) for name, k in factors.items()}
+    args = {name: (np.full((2, 1), 10.0**k, np.float32),) for k, name in enumerate(programs)}
+    for kinds in ([("a",), ("b",), ("c",)], [("a", "c"), ("b",)]):
+        together = Together(programs)
+        assert [names for names, _ in together.programs] == kinds
+        found = together(args)
         assert list(found) == ["a", "b", "c"]
         assert [x.ravel().tolist() for x in found.values()] == [[2, 2], [30, 30], [200, 200]]
         on_gpus_path(monkeypatch)
-    several = Together(functions)
-    several(args)
-    assert [names for names, _ in several.programs] == [("a", "c"), ("b",)]
 
 
 def test_groups_learn_together_what_they_learn_alone(
@@ -112,16 +90,16 @@ def test_groups_learn_together_what_they_learn_alone(
     on_gpus_path(monkeypatch)
     improve = Improve(learners)
     improved = improve(agents, {name: rollouts() for name in learners})
-    assert [names for names, _ in improve._study.programs] == [
-        ("ppo-mcclt", "trpo-mcclt"), ("ppo-plain", "ppo-bold"), ("trpo-kappa",)
+    assert [names for names, _ in improve.study.programs] == [
+        ("ppo-mcclt", "trpo-mcclt", "trpo-kappa"), ("ppo-plain", "ppo-bold")
     ]  # fmt: skip
-    assert [names for names, _ in improve._step.programs] == [
-        ("ppo-mcclt", "ppo-plain"), ("ppo-bold",), ("trpo-mcclt", "trpo-kappa")
+    assert [names for names, _ in improve.step.programs] == [
+        ("ppo-mcclt", "ppo-plain", "ppo-bold"), ("trpo-mcclt", "trpo-kappa")
     ]  # fmt: skip
     states, lessons = ({name: x[k] for name, x in improved.items()} for k in (0, 1))
-    fits = fits_of(learners, states, lessons, 6)
+    fits = fits_of(learners, 4)
     assert [(fit.groups, fit.pieces) for fit in fits] == [
-        (("ppo-mcclt", "trpo-mcclt"), 2), (("ppo-plain", "ppo-bold"), 2), (("trpo-kappa",), 2)
+        (("ppo-mcclt", "trpo-mcclt", "trpo-kappa"), 2), (("ppo-plain", "ppo-bold"), 2)
     ]  # fmt: skip
     found = Learnt(states, lessons, fits).states
     for name, (state, metrics) in alone.items():
@@ -136,5 +114,7 @@ def test_groups_learn_together_what_they_learn_alone(
 
 def test_on_a_cpu_groups_are_mapped_one_by_one(learners: dict[str, Learner], agents: dict[str, AgentState]) -> None:
     improve = Improve(learners)
-    assert improve.whole is not None
-    assert [names for names, _ in improve.whole.programs] == [(name,) for name in learners]
+    assert [names for names, _ in improve.study.programs] == [(name,) for name in learners]
+    programs = {names: program for names, program in improve.step.programs}
+    assert programs["ppo-mcclt",] is programs["ppo-plain",] is programs["ppo-bold",], "the policy's step, compiled once"
+    assert programs["trpo-mcclt",] is not programs["ppo-mcclt",]

@@ -225,7 +225,7 @@ def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, floa
     fit = jax.jit(lambda s: learner.fit(s, lesson, learner.config.critic_iterations))
     action = learner.policy.sample(state.policy, obs, learner.policy.noise(jax.random.key(0), (size,)))
     policy_sample = PolicySample(obs, action, numbers, jnp.ones(size), jax.random.key(0))
-    improve = jax.jit(lambda s: learner.policy_update.update(s.policy, s.policy_opt, policy_sample))
+    improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, policy_sample))
     policy = best_of(lambda: improve(state), 3)
     if learner.config.algo == "ppo":  # per iteration (one more than counted: the last finds the limit crossed)
         done = float(improve(state)[2]["train/policy_iterations"])

@@ -27,7 +27,7 @@ from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import runs
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.loop import TRAINING, Row, Trainer, run
-from mcclt.training.population import Together, map_agents, split
+from mcclt.training.population import Program, Together, map_agents, split
 
 POINTS = 50
 """Points of a stored learning curve, about; evaluations are kept besides."""
@@ -212,8 +212,12 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         return prediction, learner.weights(state, prediction.error)
 
     parts = dict(zip(trainer.learners, split(rollout, len(trainer.learners)), strict=True))
-    believed = Together({name: partial(believe, learner) for name, learner in trainer.learners.items()})(
-        # What a belief needs, and no more: groups are only alike if their arguments are.
+    programs = {
+        name: Program(("believe", learner.key("study")), partial(believe, learner))
+        for name, learner in trainer.learners.items()
+    }
+    believed = Together(programs)(
+        # What a belief needs, and no more: groups can only be joined if their arguments are of one form.
         {
             name: (dataclasses.replace(state, policy=None, policy_opt=None, critic_opt=None), parts[name].obs)
             for name, state in trainer.states.items()

@@ -366,7 +366,7 @@ def _weight(graph: Graph, agent: Model, error: str) -> str:
         return graph.op("Add", graph.op("Mul", falling, 2 * (1 - scheme.w_min)), scheme.w_min)
     if isinstance(scheme, weighting.ExplorationSeeking):
         return graph.op("Add", scaled, 0.5)
-    name = agent._learner.weighting_name
+    name = agent._learner.config.weighting
     raise ConfigError(f"The weights of weighting {name!r} cannot be exported: export the policy alone.")
 
 

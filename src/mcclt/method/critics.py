@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-import optax
+from jax.typing import ArrayLike
 
 from mcclt.config import AgentConfig
-from mcclt.method import losses, minibatches, nets, normal
+from mcclt.method import losses, minibatches, nets, normal, optimisers
 from mcclt.method.nets import Params
 
 
@@ -114,6 +114,7 @@ def fit(
     parts: tuple[Sample, ...],
     iterations: int,
     key: jax.Array | None = None,
+    progress: ArrayLike = 0.0,
 ) -> tuple[tuple[Params, ...], Any]:
     """Adam steps; returns new parameters and new optimiser state.
 
@@ -126,30 +127,26 @@ def fit(
         parts: each member's own part of the batch.
         iterations: steps on the whole batch; with `minibatch_size`, passes over it.
         key: what minibatches are drawn with, where there are any.
+        progress: how far the decay of the learning rate has come, 0 to 1.
     """
-    optimiser, size = optimiser_of(critic.config), critic.config.minibatch_size
+    config, size = critic.config, critic.config.minibatch_size
+    rate = optimisers.rate(config.critic_learning_rate, config.critic_learning_rate_end, progress)
 
     def step(carry: tuple[Any, Any], parts: tuple[Sample, ...]) -> tuple[Any, Any]:
         params, opt_state = carry
         grads = jax.grad(total_loss, argnums=1)(critic, params, parts)
-        updates, opt_state = optimiser.update(grads, opt_state)
-        return optax.apply_updates(params, updates), opt_state
+        return optimisers.step(params, grads, opt_state, rate, config.max_grad_norm)
 
     def one_pass(carry: tuple[Any, Any]) -> tuple[Any, Any]:
         assert key is not None and size is not None
-        # Adam's count of steps names the pass, so that a pass is the same in whatever piece it falls.
-        now = jax.random.fold_in(key, optax.tree_utils.tree_get(carry[1], "count"))
+        # The count of steps names the pass, so that a pass is the same in whatever piece it falls.
+        now = jax.random.fold_in(key, optimisers.steps_taken(carry[1]))
         keys = jax.random.split(now, len(parts))
         batches = tuple(minibatches.shuffled(k, part, size) for k, part in zip(keys, parts, strict=True))
         return jax.lax.scan(lambda c, batch: (step(c, batch), None), carry, batches)[0]
 
     iterate = one_pass if size is not None else lambda carry: step(carry, parts)
     return jax.lax.fori_loop(0, iterations, lambda _, carry: iterate(carry), (params, opt_state))
-
-
-def optimiser_of(config: AgentConfig) -> optax.GradientTransformation:
-    """Adam, for the critic and the variance network together."""
-    return optax.adam(config.critic_learning_rate)
 
 
 class _Scalar(Critic):

@@ -4,6 +4,7 @@ The collecting half of the algorithm is in `collect.py`; no critic runs there. E
 stored transitions to new parameters, is `Learner.update`, a pure function of explicit state.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -11,14 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from mcclt.config import AgentConfig
+from mcclt.config import PARTS, AgentConfig
 from mcclt.errors import ConfigError, UnknownNameError
-from mcclt.method import advantages, critics, nets, normalisation
+from mcclt.method import advantages, critics, nets, normalisation, optimisers, settings
 from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
 from mcclt.method.nets import Actor, Array, Params, Policy
 from mcclt.method.normalisation import Normaliser
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
 from mcclt.method.randomness import Purpose, stream
+from mcclt.method.settings import Numbers, Structure
 from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting
 
 Metrics = dict[str, jax.Array]
@@ -35,6 +37,8 @@ class AgentState:
     """[] uint32: names all of the agent's randomness."""
     update: jax.Array
     """[] int32: how many updates it has made."""
+    numbers: Numbers
+    """Its settings that are numbers. (Files do not hold them: a configuration does.)"""
     policy: Params
     policy_opt: Any
     critic: Params
@@ -108,53 +112,96 @@ class Spaces(Protocol):
         ...
 
 
-class Learner:
-    """Everything that is fixed about how an agent learns: the parts chosen by name, and `update`."""
+STEPS = {
+    "init": ("policy", "critic", "targets"),
+    "study": ("critic", "weights", "targets"),
+    "step_policy": ("policy",),
+    "fit": ("critic",),
+}
+"""The programs of an agent's life, and the parts whose settings each reads."""
 
-    def __init__(self, config: AgentConfig, spec: Spaces, n_envs: int = 1) -> None:
+
+class Learner:
+    """How an agent learns: the parts chosen by name, and `update`.
+
+    Its functions read an agent's numbers from its state, so they serve all agents of the same structure: learners
+    with equal `key`s of a step are interchangeable there.
+    """
+
+    def __init__(self, config: AgentConfig, spec: Spaces, n_envs: int = 1, steps_per_update: int = 1) -> None:
         """Chooses the parts.
 
         Args:
             config: how to learn.
             spec: of the task.
             n_envs: environments per agent; only an agent that normalises rewards needs to know.
+            steps_per_update: of an agent; only one whose learning rates decay needs to know.
         """
-        self.config, self.obs_size, self.n_envs = config, spec.obs_size, n_envs
-        self.critic: Critic = lookup("critic", config.critic, CRITICS)(config)
-        self.weighting_name = config.weighting or self.critic.default_weighting
-        weighting = lookup("weighting", self.weighting_name, WEIGHTINGS)
-        self.weighting: Weighting = weighting(config)
-        self.policy: Policy = (
-            nets.Categorical(spec.action_size, config.policy_hidden)
-            if spec.discrete
-            else nets.Gaussian(spec.action_size, config.policy_hidden, config.log_std_init)
+        self.obs_size, self.n_envs, self.steps_per_update = spec.obs_size, n_envs, steps_per_update
+        self._critic = lookup("critic", config.critic, CRITICS)
+        critic: Critic = self._critic(config)
+        self.config = config = replace(
+            config, weighting=config.weighting or critic.default_weighting, members=critic.members
         )
+        """With nothing left to be chosen."""
+        self.critic: Critic = self._critic(config)
+        self._weighting = lookup("weighting", config.weighting or "", WEIGHTINGS)
+        self.weighting: Weighting = self._weighting(config)
+        self._policy_update = lookup("algo", config.algo, POLICY_UPDATES)
+        policy = nets.Categorical if spec.discrete else nets.Gaussian
+        self.policy: Policy = policy(spec.action_size, config.policy_hidden)
         self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
         """The policy on raw observations; `acting` gives its parameters."""
-        self.policy_update: PolicyUpdate = lookup("algo", config.algo, POLICY_UPDATES)(config, self.policy)
+        self._structures = {part: Structure.of(config, part) for part in PARTS}
         self._check()
+
+    def key(self, step: str) -> Hashable:
+        """What a program of `STEPS` is made from, besides the shapes of its arguments; equal keys, equal programs."""
+        kinds = {"critic": self._critic, "weights": self._weighting, "policy": self._policy_update, "targets": None}
+        parts = tuple((kinds[part], self._structures[part]) for part in STEPS[step])
+        policy = self.policy if "policy" in STEPS[step] else None
+        return step, parts, policy, self.obs_size, self.n_envs, self.steps_per_update
+
+    def settings(self, part: str, numbers: Numbers) -> AgentConfig:
+        """The settings of one part, as an agent with these numbers has them."""
+        return self._structures[part].settings(numbers)
+
+    def critic_of(self, numbers: Numbers) -> Critic:
+        """The critic, with an agent's own numbers."""
+        return self._critic(self.settings("critic", numbers))
+
+    def weighting_of(self, numbers: Numbers) -> Weighting:
+        """The weighting, likewise."""
+        return self._weighting(self.settings("weights", numbers))
+
+    def policy_update_of(self, numbers: Numbers) -> PolicyUpdate:
+        """The policy update, likewise."""
+        return self._policy_update(self.settings("policy", numbers), self.policy)
 
     def _check(self) -> None:
         name, critic = self.config.critic, self.critic
         if self.weighting.needs_error and not critic.has_error:
             raise ConfigError(
-                f"weighting {self.weighting_name!r} needs a critic with an error per state, and {name!r} has none:"
+                f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
                 " take weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
             )
         if critic.members < critic.min_members:
             raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
 
-    def init(self, seed: jax.Array) -> AgentState:
-        """A new agent."""
-        policy = self.policy.init(stream(seed, Purpose.POLICY_INIT), self.obs_size)
-        critic = self.critic.init(stream(seed, Purpose.CRITIC_INIT), self.obs_size)
+    def init(self, seed: jax.Array, numbers: Numbers | None = None) -> AgentState:
+        """A new agent; with the numbers of its own configuration, unless others are given."""
+        numbers = settings.numbers(self.config) if numbers is None else numbers
+        own = self.settings("policy", numbers)
+        policy = self.policy.init(stream(seed, Purpose.POLICY_INIT), self.obs_size, own)
+        critic = self.critic_of(numbers).init(stream(seed, Purpose.CRITIC_INIT), self.obs_size)
         return AgentState(
             seed=jnp.asarray(seed, jnp.uint32),
             update=jnp.zeros((), jnp.int32),
+            numbers=numbers,
             policy=policy,
-            policy_opt=self.policy_update.init(policy),
+            policy_opt=self.policy_update_of(numbers).init(policy),
             critic=critic,
-            critic_opt=critics.optimiser_of(self.config).init(critic),
+            critic_opt=optimisers.ADAM.init(critic),
             temperature=jnp.zeros((), jnp.float32),
             skipped=jnp.zeros((), jnp.int32),
             norm=normalisation.init(
@@ -172,13 +219,14 @@ class Learner:
 
         But `error` stays in the unit that the critic learns in: the temperature is in it, so `weights` wants it.
         """
-        prediction = self.critic.predict(state.critic, normalisation.normalise_obs(state.norm, obs))
+        critic = self.critic_of(state.numbers)
+        prediction = critic.predict(state.critic, normalisation.normalise_obs(state.norm, obs))
         returns = state.norm.returns
         return prediction if returns is None else in_unit(prediction, normalisation.scale_of(returns))
 
     def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
         """The weights that states with these errors [B] would get, at the temperature of the last update."""
-        return self.weighting.weights(error, Temperature(state.temperature, state.temperature > 0))
+        return self.weighting_of(state.numbers).weights(error, Temperature(state.temperature, state.temperature > 0))
 
     def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
         """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
@@ -196,24 +244,25 @@ class Learner:
 
     def study(self, state: AgentState, rollout: Rollout) -> Study:
         """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
-        config, raw = self.config, rollout
+        config, raw = self.settings("targets", state.numbers), rollout
+        critic, weighting = self.critic_of(state.numbers), self.weighting_of(state.numbers)
         # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
         norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, config.gamma)
         obs, next_obs = (normalisation.normalise_obs(norm, flatten(x)) for x in (raw.obs, raw.next_obs))
         rollout = replace(raw, reward=normalisation.normalise_reward(norm, raw.reward))
 
         # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
-        now, after = (self.critic.predict(state.critic, x) for x in (obs, next_obs))
+        now, after = (critic.predict(state.critic, x) for x in (obs, next_obs))
         if (change := normalisation.change_of_unit(state.norm, norm)) is not None:
             now, after = in_unit(now, change), in_unit(after, change)
 
         # Line 15: the temperature T, and the weights w(s) it gives.
-        temperature = self.weighting.search(now.error)
-        weight = self.weighting.weights(now.error, temperature)
-        next_weight = jnp.where(flatten(rollout.terminated), 1.0, self.weighting.weights(after.error, temperature))
+        temperature = weighting.search(now.error)
+        weight = weighting.weights(now.error, temperature)
+        next_weight = jnp.where(flatten(rollout.terminated), 1.0, weighting.weights(after.error, temperature))
 
         # Advantages by GAE on q_avg, and the returns G that the critic learns.
-        advantage, returns = self.advantages_and_returns(rollout, now, after, weight, next_weight)
+        advantage, returns = advantages_and_returns(config, rollout, now, after, weight, next_weight)
 
         # Line 18, prepared: on values predicted by the old critic (as in Spinning Up).
         policy_sample = PolicySample(
@@ -234,11 +283,11 @@ class Learner:
             bars=now.bars,
             next_bars=after.bars,
         )
-        lesson = critics.divide(self.critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
+        lesson = critics.divide(critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
         metrics = {
-            "train/value_loss": critics.total_loss(self.critic, state.critic, lesson) / self.critic.members,
+            "train/value_loss": critics.total_loss(critic, state.critic, lesson) / critic.members,
             "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
-            **self.critic.diagnostics(state.critic, obs),
+            **critic.diagnostics(state.critic, obs),
             "value/mean": jnp.mean(now.mean),
             "value/std": jnp.mean(now.std),
             "value/normality_error": jnp.mean(now.error),
@@ -254,7 +303,11 @@ class Learner:
 
     def step_policy(self, state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
         """Line 18: the policy, before the critic; asks no critic. It counts as this update's."""
-        policy, policy_opt, metrics = self.policy_update.update(state.policy, state.policy_opt, sample)
+        own = self.settings("policy", state.numbers)
+        sample = sample._replace(progress=optimisers.progress(state.update, self.steps_per_update, own.decay_steps))
+        policy, policy_opt, metrics = self.policy_update_of(state.numbers).update(
+            state.policy, state.policy_opt, sample
+        )
         (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
         new = replace(
             state,
@@ -271,7 +324,11 @@ class Learner:
     def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
         """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
         key = stream(state.seed, Purpose.CRITIC_MINIBATCHES, state.update)
-        critic, critic_opt = critics.fit(self.critic, state.critic, state.critic_opt, lesson, iterations, key)
+        own = self.settings("critic", state.numbers)
+        progress = optimisers.progress(state.update - 1, self.steps_per_update, own.decay_steps)  # the policy's
+        critic, critic_opt = critics.fit(
+            self.critic_of(state.numbers), state.critic, state.critic_opt, lesson, iterations, key, progress
+        )
         return replace(state, critic=critic, critic_opt=critic_opt)
 
     def accept(self, before: AgentState, after: AgentState) -> AgentState:
@@ -280,26 +337,37 @@ class Learner:
         (critic, critic_opt), skipped = keep_finite(old, new)
         return replace(after, critic=critic, critic_opt=critic_opt, skipped=after.skipped + skipped)
 
-    def advantages_and_returns(
-        self, rollout: Rollout, now: Prediction, after: Prediction, weight: jax.Array, next_weight: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Â [B] and the critic's target G [B]."""
-        config, shape = self.config, rollout.reward.shape
-        value, next_value = now.mean.reshape(shape), after.mean.reshape(shape)
-        target = advantages.td_target(rollout.reward, next_value, rollout.terminated, config.gamma)
-        td_error = target - value
-        if config.weight_site == "td_error":  # the authors' code: δ_t · (γ w_{t+1} + w_t)/2
-            td_error *= (config.gamma * next_weight + weight).reshape(shape) / 2
-        ends = (rollout.terminated, rollout.truncated)
-        advantage = advantages.gae(td_error, *ends, config.gamma, config.gae_lambda)
-        match config.value_target:
-            case "lambda":
-                returns = advantage + value
-            case "monte_carlo":
-                returns = advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma)
-            case _:  # "td"
-                returns = target
-        return flatten(advantage), flatten(returns)
+
+def advantages_and_returns(
+    config: AgentConfig,
+    rollout: Rollout,
+    now: Prediction,
+    after: Prediction,
+    weight: jax.Array,
+    next_weight: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Â [B] and the critic's target G [B]."""
+    shape = rollout.reward.shape
+    value, next_value = now.mean.reshape(shape), after.mean.reshape(shape)
+    target = advantages.td_target(rollout.reward, next_value, rollout.terminated, config.gamma)
+    td_error = target - value
+    if config.weight_site == "td_error":  # the authors' code: δ_t · (γ w_{t+1} + w_t)/2
+        td_error *= (config.gamma * next_weight + weight).reshape(shape) / 2
+    ends = (rollout.terminated, rollout.truncated)
+    advantage = advantages.gae(td_error, *ends, config.gamma, config.gae_lambda)
+    match config.value_target:
+        case "lambda":
+            returns = advantage + value
+        case "monte_carlo":
+            returns = advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma)
+        case _:  # "td"
+            returns = target
+    return flatten(advantage), flatten(returns)
+
+
+def without_numbers(state: AgentState) -> AgentState:
+    """As it is stored: its numbers are in the configuration beside it."""
+    return replace(state, numbers={})
 
 
 def in_unit(prediction: Prediction, factor: jax.Array) -> Prediction:

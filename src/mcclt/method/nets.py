@@ -7,11 +7,14 @@ and NumPy (acting on the CPU while collecting: a stack of agents, `w [A, I, J]`,
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from mcclt.config import AgentConfig
 
 Params = Any
 """A pytree of arrays."""
@@ -61,7 +64,7 @@ def count(params: Params) -> int:
 
 
 class Actor(Protocol):
-    """What acts: all that collecting and evaluating ask for."""
+    """What acts: all that collecting and evaluating ask for. Equal ones (`==`) are interchangeable."""
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """The random part of `sample`, drawn for many steps at once."""
@@ -79,7 +82,12 @@ class Actor(Protocol):
 class Policy(Actor, Protocol):
     """A family of action distributions. `Dist` is a pytree of arrays with leading axis B."""
 
-    def init(self, key: jax.Array, obs_size: int) -> Params:
+    @property
+    def kl_terms(self) -> int:
+        """How many terms `kl` sums up: the dimensions of an action that are drawn each for itself."""
+        ...
+
+    def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
         """Fresh parameters."""
         ...
 
@@ -101,6 +109,7 @@ class Policy(Actor, Protocol):
 
 
 @final
+@dataclass(frozen=True)
 class Gaussian:
     """Diagonal Gaussian with a state-independent log-std: a = μ(s) + σ·ε. `Dist` is (μ [B, D], ln σ [D]).
 
@@ -108,14 +117,20 @@ class Gaussian:
     unclipped action.
     """
 
-    def __init__(self, action_size: int, hidden: tuple[int, ...], log_std_init: float) -> None:
-        self.action_size, self.hidden, self.log_std_init = action_size, hidden, log_std_init
+    action_size: int
+    hidden: tuple[int, ...]
+    """Widths of the layers."""
 
-    def init(self, key: jax.Array, obs_size: int) -> Params:
+    @property
+    def kl_terms(self) -> int:
+        """Every dimension."""
+        return self.action_size
+
+    def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
         """μ's network, and ln σ at its start."""
         return {
             "mlp": init_mlp(key, (obs_size, *self.hidden, self.action_size)),
-            "log_std": jnp.full((self.action_size,), self.log_std_init, jnp.float32),
+            "log_std": jnp.full((self.action_size,), settings.log_std_init, jnp.float32),
         }
 
     def distribution(self, params: Params, obs: Array) -> tuple[Array, Array]:
@@ -155,14 +170,22 @@ class Gaussian:
 
 
 @final
+@dataclass(frozen=True)
 class Categorical:
     """Softmax over n discrete actions. `Dist` is the log-probabilities [B, n]."""
 
-    def __init__(self, n_actions: int, hidden: tuple[int, ...]) -> None:
-        self.n_actions, self.hidden = n_actions, hidden
+    n_actions: int
+    hidden: tuple[int, ...]
+    """Widths of the layers."""
 
-    def init(self, key: jax.Array, obs_size: int) -> Params:
+    @property
+    def kl_terms(self) -> int:
+        """One action, one term."""
+        return 1
+
+    def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
         """The logits' network."""
+        del settings
         return {"mlp": init_mlp(key, (obs_size, *self.hidden, self.n_actions))}
 
     def distribution(self, params: Params, obs: Array) -> Array:

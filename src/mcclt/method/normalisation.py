@@ -193,14 +193,14 @@ def new_episodes(norm: Normaliser, which: Array | None = None) -> Normaliser:
 
 
 @final
+@dataclass(frozen=True)
 class Normalised:
     """A policy that acts on raw observations: an `Actor` whose parameters hold the statistics as well.
 
     Parameters are `{policy, mean [O], scale [O], clip []}`, as `acting` gives them.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+    policy: Policy
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """The policy's."""

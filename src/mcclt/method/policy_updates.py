@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Protocol, final
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from mcclt.config import AgentConfig
-from mcclt.method import losses, minibatches
+from mcclt.method import losses, minibatches, optimisers
 from mcclt.method.nets import Params, Policy
 
 
@@ -28,6 +28,8 @@ class PolicySample(NamedTuple):
     """[B]."""
     key: jax.Array | None = None
     """[] for an update that draws something: what it draws with."""
+    progress: ArrayLike | None = 0.0
+    """[] how far the decay of learning rates has come, 0 to 1."""
 
 
 class PolicyUpdate(Protocol):
@@ -51,11 +53,10 @@ class Ppo:
 
     def __init__(self, config: AgentConfig, policy: Policy) -> None:
         self.config, self.policy = config, policy
-        self.optimiser = optax.adam(config.learning_rate)
 
     def init(self, params: Params) -> Any:
         """Adam's moments; they live on across updates, as in Spinning Up."""
-        return self.optimiser.init(params)
+        return optimisers.ADAM.init(params)
 
     def loss(
         self, params: Params, sample: PolicySample, log_prob_old: jax.Array
@@ -72,29 +73,28 @@ class Ppo:
         """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
         dist = self.policy.distribution(params, sample.obs)
         log_prob_old = self.policy.log_prob(dist, sample.action)
-        limit, size = 1.5 * self.config.target_kl, self.config.minibatch_size
+        config = self.config
+        limit, size = 1.5 * config.target_kl, config.minibatch_size
+        rate = optimisers.rate(config.learning_rate, config.learning_rate_end, sample.progress)
         gradient = jax.value_and_grad(self.loss, has_aux=True)
         per_pass = 1 if size is None else sample.obs.shape[0] // size
 
         def unfinished(carry):
             i, _, _, stopped, _ = carry
-            return (i < self.config.policy_iterations * per_pass) & ~stopped
+            return (i < config.policy_iterations * per_pass) & ~stopped
 
         def step(carry, sample, log_prob_old):
             i, params, opt_state, _, (first, _, _) = carry
             (loss, (kl, clipped)), grads = gradient(params, sample, log_prob_old)
             stopped = kl > limit  # found before the step: this gradient is not used
-            updates, new_opt_state = self.optimiser.update(grads, opt_state)
-            new_params = optax.apply_updates(params, updates)
-            params, opt_state = jax.tree.map(
-                lambda old, new: jnp.where(stopped, old, new), (params, opt_state), (new_params, new_opt_state)
-            )
+            new = optimisers.step(params, grads, opt_state, rate, config.max_grad_norm)
+            params, opt_state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), (params, opt_state), new)
             return i + ~stopped, params, opt_state, stopped, (jnp.where(i == 0, loss, first), kl, clipped)
 
         def one_pass(carry):
             assert sample.key is not None and size is not None
             key = jax.random.fold_in(sample.key, carry[0])
-            batches = minibatches.shuffled(key, (sample._replace(key=None), log_prob_old), size)
+            batches = minibatches.shuffled(key, (sample._replace(key=None, progress=None), log_prob_old), size)
 
             def within(state):
                 j, (_, _, _, stopped, _) = state
@@ -153,7 +153,8 @@ class Trpo:
         def kl(theta: jax.Array) -> jax.Array:
             dist = policy.distribution(unravel(theta), sample.obs)
             pair = (dist_old, dist) if config.kl_direction == "old_new" else (dist, dist_old)
-            return jnp.mean(policy.kl(*pair))
+            terms = policy.kl_terms if config.kl_over_actions == "mean" else 1
+            return jnp.mean(policy.kl(*pair)) / terms
 
         gain_old, g = jax.value_and_grad(gain)(theta)
         # Fisher-vector products: the Hessian of the KL at the old parameters, linearised once for all of CG.

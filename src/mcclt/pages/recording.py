@@ -132,7 +132,7 @@ def record(
         seed=model.seeds[index],
         algo=agent.algo,
         critic=agent.critic,
-        weighting=agent.weighting or model._learner.weighting_name,
+        weighting=model._learner.config.weighting or "",
         gamma=agent.gamma,
         trained=model.num_timesteps,
         episode_seed=episode_seed,

@@ -14,7 +14,7 @@ from mcclt.method import normalisation
 from mcclt.method.learner import AgentState, Learner, Lesson
 from mcclt.method.normalisation import Normaliser
 from mcclt.training import population
-from mcclt.training.population import map_agents
+from mcclt.training.population import Program
 
 PRECISION = "tensorfloat32"
 """Of the fits' matrix products on a GPU, where in float32 they are 0.6 of 1.6 s: factors of 11 bits, sums in float32.
@@ -45,31 +45,20 @@ class Fit:
             new = learner.fit(state, lesson, iterations // pieces)
             return learner.accept(state, new) if pieces == 1 else new
 
-        mapped = map_agents(piece, committed=True, precision=PRECISION)
-        return cls(groups, pieces, mapped, None if pieces == 1 else map_agents(learner.accept, committed=True))
+        key = learner.key("fit")
+        mapped = Program((key, pieces), piece).mapped(committed=True, precision=PRECISION)
+        accept = None if pieces == 1 else Program((key, "accept"), learner.accept).mapped(committed=True)
+        return cls(groups, pieces, mapped, accept)
 
 
-def fits_of(
-    learners: Mapping[str, Learner], states: Mapping[str, AgentState], lessons: Mapping[str, Lesson], pieces: int
-) -> list[Fit]:
+def fits_of(learners: Mapping[str, Learner], pieces: int) -> list[Fit]:
     """How to fit the critics of all groups: on a GPU like ones together.
 
     Args:
         learners: by group.
-        states: agents stacked, as `Learner.improve` leaves them.
-        lessons: likewise.
         pieces: in how many, all groups together, at most (but at least one each).
     """
-    kinds: list[tuple[str, ...]] = [(name,) for name in learners]
-    if not population.on_cpu():
-
-        def whole(learner: Learner) -> Callable[[AgentState, Lesson], AgentState]:
-            return lambda state, lesson: learner.fit(state, lesson, learner.config.critic_iterations)
-
-        kinds = population.alike(
-            {name: whole(learner) for name, learner in learners.items()},
-            {name: (_pupil(states[name]), lessons[name]) for name in learners},
-        )
+    kinds = population.alike({name: Program(one.key("fit"), one.fit) for name, one in learners.items()})
     return [Fit.of(learners[names[0]], names, max(1, pieces // len(kinds))) for names in kinds]
 
 

@@ -12,21 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.config import FREE, RunConfig, fields_of, from_dict, to_dict
+from mcclt.config import FREE, AgentConfig, RunConfig, fields_of, from_dict, to_dict
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.method.learner import AgentState, Learner, Rollout, without_numbers
 from mcclt.method.nets import Actor, Params
 from mcclt.method.randomness import Purpose, stream
+from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata
 from mcclt.storage.runs import Row
 from mcclt.training import device
 from mcclt.training.collect import EpisodeStats, Fault, FaultError, collect, staggered
 from mcclt.training.evaluate import Episodes, run_episodes
 from mcclt.training.fitting import Fit, Learnt, fits_of
-from mcclt.training.population import Improve, map_agents, side_by_side, split
+from mcclt.training.population import Improve, Program, side_by_side, split
 
 TRAINING = "training"
 
@@ -75,7 +76,11 @@ class Trainer:
         self.env = self.make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
         self.spec: EnvSpec = self.env.spec
         try:
-            self.learners = {name: Learner(c, self.spec, config.n_envs) for name, c in config.groups.items()}
+            config = self.config = with_decay(config)
+            self.learners = {
+                name: Learner(agent, self.spec, config.n_envs, config.steps_per_update)
+                for name, agent in config.groups.items()
+            }
             for learner in self.learners.values():
                 members = learner.critic.members
                 if config.steps_per_update < members:
@@ -87,17 +92,16 @@ class Trainer:
         except ConfigError:
             self.env.close()
             raise
-        self.config = resolved(config, self.learners)
+        self.config = config = dataclasses.replace(config, groups={k: one.config for k, one in self.learners.items()})
         # All agents act by one program: of a mixed population, by the one of those that normalise observations.
         actors: dict[bool, Actor] = {learner.config.normalize_obs: learner.actor for learner in self.learners.values()}
         self._normalised = True in actors
         self.policy = actors[self._normalised]
         seeds = np.asarray(config.seeds, np.uint32)
-        self._init = {name: map_agents(learner.init) for name, learner in self.learners.items()}
         self._improve = Improve(self.learners)
         self._fits: list[Fit] | None = None
-        self._noise = map_agents(self._agent_noise)
-        self._learnt = Learnt({name: init(seeds) for name, init in self._init.items()})
+        self._noise = _noise_of(self.policy, (config.horizon, config.n_envs)).mapped()
+        self._learnt = Learnt({name: _fresh(learner, seeds) for name, learner in self.learners.items()})
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
         cuts = staggered(config.n_envs, self.spec.max_episode_steps) if config.stagger else None
@@ -144,10 +148,6 @@ class Trainer:
         """`n_envs` environments for each agent, by the engine that trains them; `index` names the round."""
         config = dataclasses.replace(self.config, engine=self.spec.engine) if hasattr(self, "spec") else self.config
         return make_envs(config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
-
-    def _agent_noise(self, seed: jax.Array, update: jax.Array) -> jax.Array:
-        key = stream(seed, Purpose.ACTION_NOISE, update)
-        return self.policy.noise(key, (self.config.horizon, self.config.n_envs))
 
     def policies(self, xp: Any) -> Params:
         """All agents' parameters of `policy`, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
@@ -298,7 +298,7 @@ class Trainer:
         if first := self._fits is None:
             # On the device, pieces of the fits go between the steps of the next rollout; elsewhere beside it.
             pieces = self.config.horizon if device.lives_on_device(self.env) else 1
-            self._fits = fits_of(self.learners, states, lessons, pieces)
+            self._fits = fits_of(self.learners, pieces)
         learnt = Learnt(states, lessons, self._fits)
         if first:
             side_by_side(learnt.go_on, list(learnt.under_way))
@@ -431,7 +431,7 @@ class Trainer:
             boundary = self.boundary
         arrays: checkpoint.Arrays = {}
         for name, state in boundary.learnt.states.items():
-            arrays |= checkpoint.flatten(f"agents/{name}", state)
+            arrays |= checkpoint.flatten(f"agents/{name}", without_numbers(state))
         if boundary.env_state is not None:
             arrays |= {f"env/{k}": v for k, v in boundary.env_state.items()} | {"obs": boundary.obs}
         arrays |= {f"stats/{k}": v for k, v in boundary.stats.items()}
@@ -463,8 +463,8 @@ class Trainer:
         # First everything is looked at, then taken: what does not fit leaves the trainer as it was.
         states = {}
         for name, state in self.states.items():
-            fresh = checkpoint.unflatten(f"agents/{name}", state, arrays, source)
-            states[name] = jax.tree.map(jnp.asarray, fresh)
+            stored = checkpoint.unflatten(f"agents/{name}", without_numbers(state), arrays, source)
+            states[name] = dataclasses.replace(jax.tree.map(jnp.asarray, stored), numbers=state.numbers)
         stats, env_state, obs = self.stats.to_arrays(), None, None
         if any(k.startswith("stats/") for k in arrays):
             uncut = {"stats/cut_at": np.zeros_like(stats["cut_at"])}  # as in checkpoints from before there was stagger
@@ -490,6 +490,20 @@ class Trainer:
             self.env.close()
             self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
         return self.update == 0
+
+
+def _fresh(learner: Learner, seeds: np.ndarray) -> AgentState:
+    """New agents of one group, stacked."""
+    return Program(learner.key("init"), learner.init).mapped()(seeds, stacked_numbers(learner.config, len(seeds)))
+
+
+def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
+    """The randomness of an agent's actions during one update, from its seed and the update's number."""
+
+    def draw(seed: jax.Array, update: jax.Array) -> jax.Array:
+        return policy.noise(stream(seed, Purpose.ACTION_NOISE, update), shape)
+
+    return Program(("noise", policy, shape), draw)
 
 
 def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
@@ -525,13 +539,15 @@ def make_envs(
     )
 
 
-def resolved(config: RunConfig, learners: dict[str, Learner]) -> RunConfig:
-    """The configuration with nothing left to be chosen: each group's weighting and number of members."""
-    groups = {
-        name: dataclasses.replace(agent, weighting=learners[name].weighting_name, members=learners[name].critic.members)
-        for name, agent in config.groups.items()
-    }
-    return dataclasses.replace(config, groups=groups)
+def with_decay(config: RunConfig) -> RunConfig:
+    """The configuration with the length of every decay settled, which a longer run later on does not change."""
+
+    def settled(agent: AgentConfig) -> AgentConfig:
+        decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
+        return dataclasses.replace(agent, decay_steps=config.steps) if decays and agent.decay_steps is None else agent
+
+    groups = {name: settled(agent) for name, agent in config.groups.items()}
+    return config if groups == config.groups else dataclasses.replace(config, groups=groups)
 
 
 def differing(a: RunConfig, b: RunConfig) -> list[str]:

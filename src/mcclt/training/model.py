@@ -28,12 +28,13 @@ from mcclt.envs.api import EnvSpec, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
 from mcclt.method import normal
-from mcclt.method.learner import AgentState, Learner
+from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose, stream
+from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
 from mcclt.training.collect import to_env_action
 from mcclt.training.evaluate import run_episodes
-from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, run
+from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, run, with_decay
 from mcclt.training.progress import Display
 
 ELSEWHERE = {
@@ -136,13 +137,15 @@ class Model(sb3.Methods):
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
         self._env = None if isinstance(env, str) else env
+        self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
         self._adopt(self._trainer.config, self._trainer.spec, self._trainer.states[self.algo])
 
     def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
         self._spec = spec
-        self._learner = Learner(next(iter(config.groups.values())), spec, config.n_envs)
+        agent = next(iter(config.groups.values()))
+        self._learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
         self._critic = jax.jit(self._learner.predict)
         self._draws = 0
         self._follow(config, states)
@@ -195,6 +198,10 @@ class Model(sb3.Methods):
             raise ConfigError(f"total_timesteps = {total_timesteps} is not allowed: it must be at least 1.")
         trainer = self._make_trainer()
         steps = trainer.step + int(total_timesteps)
+        if steps == total_timesteps and with_decay(self._given) is not self._given:  # now it is known over how many
+            trainer.close()
+            trainer = self._trainer = Trainer(override(self._given, {"steps": steps}), self._env)
+            self.config = trainer.config
         trainer.config = self.config = override(self.config, {"steps": steps})
         with contextlib.ExitStack() as stack:
             observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
@@ -333,10 +340,14 @@ class Model(sb3.Methods):
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
         config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
-        shapes = jax.eval_shape(jax.vmap(Learner(agent, spec, config.n_envs).init), np.asarray(config.seeds, np.uint32))
-        states = checkpoint.unflatten(f"agents/{name}", shapes, arrays, source)
+        learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
+        seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers(learner.config, len(config.seeds))
+        shapes = jax.eval_shape(jax.vmap(learner.init), seeds, numbers)
+        stored = checkpoint.unflatten(f"agents/{name}", without_numbers(shapes), arrays, source)
+        states = dataclasses.replace(stored, numbers=numbers)
         model = cls.__new__(cls)
         model._env, model._trainer, model._stored = env, None, (arrays, meta, source)
+        model._given = config
         model._adopt(config, spec, jax.tree.map(jnp.asarray, states))
         return model
 

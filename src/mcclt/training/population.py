@@ -1,9 +1,10 @@
 """Functions of one agent mapped over the agents of a population: of each group, or of like groups at once."""
 
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -104,52 +105,57 @@ def _split(tree: Any, parts: int) -> list[Any]:
     return _divide(tree, parts, jnp)
 
 
-def alike(functions: Mapping[str, Callable[..., Any]], args: Mapping[str, tuple[Any, ...]]) -> list[tuple[str, ...]]:
-    """The groups, those together whose functions, of one agent each, come to the same program.
-
-    What that is, the compiler's own input says best: the text of the program, with every constant in it. But arguments
-    that a function does not use are not in the text, and like groups are joined, so these must be of one form, too.
-
-    Args:
-        functions: by group.
-        args: by group, what they will be called with, for agents stacked.
-    """
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for name, function in functions.items():
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), args[name])
-        leaves, form = jax.tree.flatten(one)
-        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-        groups.setdefault((jax.jit(function).lower(*one).as_text(), form, shapes), []).append(name)
-    return [tuple(names) for names in groups.values()]
-
-
 def side_by_side(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """`work` with each item, in threads: for the first time, when each compiles."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 
 
+@dataclass(frozen=True)
+class Program:
+    """A function of one agent, and what it is made from: those with equal keys are the same program."""
+
+    key: Hashable
+    function: Callable[..., Any] = field(compare=False)
+
+    def mapped(self, committed: bool = False, precision: str = "float32") -> Callable[..., Any]:
+        """`map_agents` of it: one for all that ask, so that it is compiled once, whoever trains with it."""
+        return _mapped(self, committed, precision, on_cpu())
+
+
+@functools.lru_cache(maxsize=1024)
+def _mapped(program: Program, committed: bool, precision: str, cpu: bool) -> Callable[..., Any]:
+    del cpu  # tells apart what was made for the host and for a device
+    return map_agents(program.function, committed, precision)
+
+
+def alike(programs: Mapping[str, Program]) -> list[tuple[str, ...]]:
+    """The groups that are mapped as one: on a GPU those of the same program, on a CPU each alone."""
+    if on_cpu():
+        return [(name,) for name in programs]
+    groups: dict[Hashable, list[str]] = {}
+    for name, program in programs.items():
+        groups.setdefault(program.key, []).append(name)
+    return [tuple(names) for names in groups.values()]
+
+
 class Together:
-    """A function of one agent for each group, mapped over all agents of all groups.
+    """A program for each group, mapped over all agents of all groups.
 
     On a GPU like groups are mapped as one. A loop of short programs over 30 agents takes nearly as long as one over
-    180: the policy steps of the paper's twelve variants take 0.28 s instead of 0.5 s.
+    180: the policy steps of the paper's twelve variants take 0.28 s instead of 0.5 s. (Where members differ in number
+    or batches in size, arguments are of other shapes, and so are the keys.)
     """
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, programs: Mapping[str, Program]) -> None:
         """Compiles nothing yet."""
-        self._functions = functions
+        cpu = on_cpu()
+        self.programs = [(names, programs[names[0]].mapped(committed=not cpu)) for names in alike(programs)]
+        """Names of groups, and what is mapped over them."""
         self._fresh = True
-        self.programs: list[tuple[tuple[str, ...], Callable[..., Any]]] = []
-        """Names of groups, and what is mapped over them. On a GPU known when it is first called."""
-        if on_cpu():
-            self.programs = [((name,), map_agents(function)) for name, function in functions.items()]
 
     def __call__(self, args: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         """The results of each group, from the arguments of each."""
-        if not self.programs:
-            kinds = alike(self._functions, args)
-            self.programs = [(names, map_agents(self._functions[names[0]], committed=True)) for names in kinds]
 
         def work(program: tuple[tuple[str, ...], Callable[..., Any]]) -> dict[str, Any]:
             interrupts.check()
@@ -163,26 +169,22 @@ class Together:
 
 
 class Improve:
-    """`Learner.improve` of all groups. On a GPU in its two steps, because like groups can then be mapped as one."""
+    """`Learner.improve` of all groups, in its two steps: more groups are alike in each than in both."""
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         """Compiles nothing yet."""
-        self.whole = Together({name: learner.improve for name, learner in learners.items()}) if on_cpu() else None
-        if self.whole is None:
-            self._study = Together({name: learner.study for name, learner in learners.items()})
-            self._step = Together({name: learner.step_policy for name, learner in learners.items()})
+        self.study = Together({name: Program(one.key("study"), one.study) for name, one in learners.items()})
+        self.step = Together({name: Program(one.key("step_policy"), one.step_policy) for name, one in learners.items()})
 
     def __call__(
         self, states: Mapping[str, AgentState], rollouts: Mapping[str, Rollout]
     ) -> dict[str, tuple[AgentState, Lesson, Metrics]]:
         """Of each group: agents with new policies, what their critics shall learn, and metrics; agents stacked."""
-        if self.whole is not None:
-            return self.whole({name: (states[name], rollouts[name]) for name in states})
-        # Each step gets what it asks for and no more: groups are only alike if their arguments are.
-        studies = self._study(
+        # Each step gets what it asks for and no more: groups can only be joined if their arguments are of one form.
+        studies = self.study(
             {name: (replace(s, policy=None, policy_opt=None), rollouts[name]) for name, s in states.items()}
         )
-        stepped = self._step(
+        stepped = self.step(
             {
                 name: (replace(s, critic=None, critic_opt=None, norm=normalisation.NONE), studies[name].sample)
                 for name, s in states.items()
