@@ -16,10 +16,10 @@ from mcclt import PPO, make_vec
 from mcclt.config import to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
 from mcclt.interop import export
-from mcclt.method.learner import Learner
+from mcclt.method.learner import Learner, without_numbers
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_to_dict
-from mcclt.training.loop import Trainer, resolved
+from mcclt.training.loop import Trainer
 from mcclt.training.model import Model
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, run_config
 
@@ -36,10 +36,10 @@ def make(env: Any = Noisy, temperature: float = 0.3, seeds: tuple[int, ...] = (0
     vec.close()
     groups = {"ppo": agent(**({"critic": "plain"} | settings))}
     learner = Learner(groups["ppo"], vec.spec)
-    config = resolved(run_config(vec.spec.task, groups, seeds=seeds), {"ppo": learner})
+    config = run_config(vec.spec.task, {"ppo": learner.config}, seeds=seeds)
     shapes = jax.eval_shape(jax.vmap(learner.init), np.asarray(seeds, np.uint32))
     rng = np.random.default_rng(1)
-    states = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), shapes)
+    states = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), without_numbers(shapes))
     count = len(seeds)
     states = dataclasses.replace(
         states, update=np.full(count, 3, np.int32), temperature=np.full(count, temperature, np.float32)

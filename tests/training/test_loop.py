@@ -246,9 +246,8 @@ def interrupt(trainer: Trainer, where: str) -> None:
         case "step":
             trainer.env.step = At(trainer.env.step, 2 * 8 + 5)  # type: ignore[method-assign]
         case "learning of the second group":
-            assert trainer._improve.whole is not None
-            names, program = trainer._improve.whole.programs[1]
-            trainer._improve.whole.programs[1] = names, At(program, 3)
+            names, program = trainer._improve.step.programs[1]
+            trainer._improve.step.programs[1] = names, At(program, 3)
         case "evaluation":
             trainer.evaluate = At(trainer.evaluate, 3)  # type: ignore[method-assign]
 
