@@ -77,16 +77,17 @@ def test_a_variant_is_shown_as_its_neighbours_were_trained(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("task", "config", "expected"),
+    ("task", "algo", "config", "expected"),
     [
-        ("Ant-v4", "authors", {"authors"}),
-        ("Ant-v4", "fixed", {"fixed"}),
-        ("Walker2d-v4", "fixed", {"authors", "fixed"}),  # the same width and weights
-        ("Pendulum-v1", "fixed", {"fixed"}),  # the authors have published none
+        ("Ant-v4", "ppo", "authors", {"authors"}),
+        ("Ant-v4", "ppo", "fixed", {"fixed"}),
+        ("Walker2d-v4", "ppo", "fixed", {"authors", "fixed"}),  # the same width and weights
+        ("Walker2d-v4", "trpo", "fixed", {"fixed"}),  # but TRPO's step is another
+        ("Pendulum-v1", "ppo", "fixed", {"fixed"}),  # the authors have published none
     ],
 )
-def test_the_configurations_of_a_series(task: str, config: str, expected: set[str]) -> None:
-    setup = make_setup(task, "trpo", "plain", config)
+def test_the_configurations_of_a_series(task: str, algo: str, config: str, expected: set[str]) -> None:
+    setup = make_setup(task, algo, "plain", config)
     (series,) = gather([make_result(setup, 0, 1.0)], {setup.key: setup.settings}).series
     assert series.configs == expected
 
