@@ -189,8 +189,8 @@ def test_every_setting_that_matters_changes_the_digest() -> None:
             continue
         value = other[type(field.default).__name__] if field.default is not None else 3
         if value is None:
-            value = {"value_target": "td", "weight_site": "td_error", "kl_direction": "new_old", "guide": "symmetric", "kl_over_actions": "mean",
-                     "variance_head": "std", "trunk": "shared", "qr_target": "bellman",
+            value = {"value_target": "td", "weight_site": "td_error", "kl_direction": "new_old", "guide": "symmetric",
+                     "kl_over_actions": "mean", "variance_head": "std", "trunk": "shared", "qr_target": "bellman",
                      "temperature": "paper"}[field.name]  # fmt: skip
         if field.name == "w_min":
             value = 0.5

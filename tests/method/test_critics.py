@@ -217,7 +217,8 @@ def test_bar_predictions_with_several_members(name):
     got = critic.predict(params, obs)
     np.testing.assert_allclose(got.bars, bars.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(got.mean, mean[..., 0].mean(0), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.std, sigma[..., 0].mean(0), rtol=1e-3, atol=1e-5)  # linear in the bars
+    in_order = np.sort(bars.mean(0), axis=-1)
+    np.testing.assert_allclose(got.std, ((in_order - mean.mean(0)) / Z).mean(-1), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(got.error, errors.mean(0), rtol=1e-3, atol=1e-5)
 
 
@@ -297,3 +298,17 @@ def test_parameter_counts():
     assert size("normal") == 37_257 and 2.0 <= size("normal") / plain <= 2.2
     assert size("ensemble") == 5 * plain
     assert size("normal", trunk="shared") == 19_209 <= 1.1 * plain
+
+
+@pytest.mark.parametrize("name", ["quantile", "normal"])
+def test_a_spread_is_never_negative(name: str) -> None:
+    """Bars of a fresh network cross at most states; those in order say the same of the spread as shuffled ones."""
+    critic = CRITICS[name](AgentConfig(critic=name, critic_hidden=(16,), n_quantiles=4))
+    obs = jnp.asarray(np.random.default_rng(0).normal(size=(200, OBS)), jnp.float32)
+    prediction = critic.predict(critic.init(jax.random.key(3), OBS), obs)
+    crossed = np.any(np.diff(prediction.bars, axis=1) < 0, axis=1)
+    assert crossed.mean() > 0.5 and (np.asarray(prediction.std) >= 0).all()
+    in_order = np.sort(prediction.bars, axis=1)
+    z = np.array([-0.841621, -0.253347, 0.253347, 0.841621])
+    by_hand = ((in_order - in_order.mean(axis=1, keepdims=True)) / z).mean(axis=1)
+    np.testing.assert_allclose(prediction.std, by_hand, rtol=1e-4)

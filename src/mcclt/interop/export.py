@@ -231,6 +231,13 @@ class Graph:
         """The mean along one axis."""
         return self.op("ReduceMean", x, axes=[axis], keepdims=keepdims)
 
+    def ordered(self, x: str, n: int) -> str:
+        """The n numbers of each row, the smallest first."""
+        output = f"topk_{len(self.nodes)}"
+        node = self._node("TopK", [x, self.constant(np.array([n]))], [output, f"{output}_places"], axis=1, largest=0)
+        self.nodes.append(node)
+        return output
+
     def stack(self, values: list[str]) -> str:
         """Values of equal shape along a new first axis."""
         return self.op("Concat", *(self.op("Unsqueeze", x, np.array([0])) for x in values), axis=0)
@@ -331,7 +338,7 @@ def _bars(
         all_bars.append(bars)
         errors.append(error)
     bars = graph.mean(graph.stack(all_bars), axis=0)
-    mean, std, _, _ = _fit_normal(graph, bars, n)
+    mean, std, _, _ = _fit_normal(graph, graph.ordered(bars, n), n)
     return bars, mean, graph.op("Squeeze", std, np.array([1])), graph.mean(graph.stack(errors), axis=0)
 
 

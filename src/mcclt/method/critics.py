@@ -208,7 +208,8 @@ class _Bars(Critic):
         members = jnp.stack([self.bars(p, obs) for p in params])  # [K, B, N]
         error = jnp.mean(normal.normality_error(members, self.config.crossing_error), axis=0)
         bars = jnp.mean(members, axis=0)
-        mean, std, _ = normal.fit_normal(bars)
+        # A spread is no less than 0: where bars cross, it is that of the same bars in order.
+        mean, std, _ = normal.fit_normal(jnp.sort(bars, axis=-1))
         return Prediction(bars, mean, std, error)
 
 

@@ -77,7 +77,7 @@ class ValueDistribution:
     mean: np.ndarray
     """The value."""
     std: np.ndarray
-    """The spread of the normal that the bars stand for."""
+    """The spread of the normal that the bars, in order, stand for: never below 0, also where they cross."""
     error: np.ndarray
     """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic.
 
