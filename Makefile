@@ -20,8 +20,8 @@ demo: setup  ## plain PPO and MC-CLT PPO on a double pendulum, side by side, in 
 test: setup lint  ## lint, types and the fast tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: setup  ## the tests that take minutes, and more inputs for those that draw theirs
-	$(BIN)/python -m pytest -m slow
+slow: setup  ## all other tests, which take an hour: the rest of every table, real kills, browsers, more random inputs
+	$(BIN)/python -m pytest -m 'slow or browser'
 	MCCLT_FUZZ=20 $(BIN)/python -m pytest tests/faults/test_strangers.py
 
 lint: setup

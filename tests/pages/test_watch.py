@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from browser import CONTRAST, needs_browser, opened
+from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt import PPO
 from mcclt.cli.app import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -468,7 +468,7 @@ def check_read_outs(tab, agent: int, recording: Recording, t: int) -> None:
     np.testing.assert_allclose(pins, recording.bars[t], rtol=1e-4)
 
 
-@needs_browser
+@where_there_is_one
 def test_charts_are_drawn(tab):
     names = [e.text for e in every(tab, ".track .name")]
     assert names == ["Value", "Normality error E", "Weight of this state", "Reward", "Action"]

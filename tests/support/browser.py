@@ -13,10 +13,15 @@ FLAGS = (
     "headless=new no-sandbox disable-gpu disable-dev-shm-usage disable-background-networking disable-component-update "
     "disable-sync no-first-run hide-scrollbars allow-file-access-from-files"
 )
-needs_browser = pytest.mark.skipif(
+where_there_is_one = pytest.mark.skipif(
     not (BROWSER and DRIVER and importlib.util.find_spec("selenium")),
     reason="needs chromium, chromedriver and the Python package selenium",
 )
+
+
+def needs_browser(test: Any) -> Any:
+    """Marks a test that looks at a page: one of each page is in every run of the tests, the others have their own."""
+    return pytest.mark.browser(where_there_is_one(test))
 
 
 @contextlib.contextmanager
