@@ -9,20 +9,25 @@ import pytest
 from mcclt import interrupts
 
 
-def press() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+def press(number: int = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
 
 
-def test_the_first_waits_for_a_check() -> None:
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize(
+    ("number", "kind", "code"),
+    [(signal.SIGINT, KeyboardInterrupt, 130), (signal.SIGTERM, interrupts.Terminated, 143)],
+)
+def test_the_first_waits_for_a_check(number: int, kind: type[KeyboardInterrupt], code: int) -> None:
+    before = [signal.getsignal(x) for x in interrupts.SIGNALS]
     passed = []
-    with pytest.raises(KeyboardInterrupt), interrupts.deferred():
-        press()
+    with pytest.raises(KeyboardInterrupt) as caught, interrupts.deferred():
+        press(number)
         passed.append("went on")
         interrupts.check()
         passed.append("not here")
     assert passed == ["went on"]
-    assert signal.getsignal(signal.SIGINT) is before
+    assert type(caught.value) is kind and interrupts.exit_code(caught.value) == code
+    assert [signal.getsignal(x) for x in interrupts.SIGNALS] == before
     interrupts.check()  # nothing is left over
 
 
@@ -36,6 +41,19 @@ def test_the_second_acts_at_once() -> None:
 def test_one_after_the_last_check_is_not_lost() -> None:
     with pytest.raises(KeyboardInterrupt), interrupts.deferred():
         press()
+
+
+def test_sigterm_is_heard_like_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        interrupts.hear_sigterm()
+        with pytest.raises(interrupts.Terminated):
+            press(signal.SIGTERM)
+        with pytest.raises(interrupts.Terminated), interrupts.deferred():
+            press(signal.SIGTERM)
+            interrupts.check()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_elsewhere_than_in_the_main_thread_nothing_changes() -> None:
