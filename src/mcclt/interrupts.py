@@ -50,7 +50,7 @@ def hear_sigterm() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Within this block Ctrl-C and SIGTERM wait for the next `check()` (main thread only: elsewhere nothing changes)."""
+    """Within this block Ctrl-C and SIGTERM wait for the next `check()` (in the main thread; elsewhere as before)."""
     global _requested
     if threading.current_thread() is not threading.main_thread():
         yield

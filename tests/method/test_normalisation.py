@@ -321,7 +321,7 @@ def test_actions_are_of_normalised_observations(model: PPO) -> None:
     noise = np.asarray(trainer.policy.noise(jax.random.key(0), (2, 5, 2)))
     stats = EpisodeStats.empty(2, 2)
     obs = env.reset().reshape(2, 2, -1)
-    rollout, _, _ = collect(env, trainer.policy, trainer.policies(np), obs, noise, stats, True)
+    rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, True)
     env.close()
     for i in range(2):
         state = jax.tree.map(lambda x, i=i: x[i], model._states)

@@ -249,7 +249,7 @@ def interrupt(trainer: Trainer, where: str) -> None:
             names, program = trainer._improve.step.programs[1]
             trainer._improve.step.programs[1] = names, At(program, 3)
         case "evaluation":
-            trainer.evaluate = At(trainer.evaluate, 3)  # type: ignore[method-assign]
+            trainer.backend.evaluation = At(trainer.backend.evaluation, 3)  # type: ignore[method-assign]
 
 
 INTERRUPTED = {"eval_freq": 16, "eval_episodes": 1, "steps": 80}
@@ -425,7 +425,7 @@ def test_restart_goes_on_learning(trainer_of) -> None:
     trainer, watcher = spoilt(trainer_of, "restart"), Silent()
     run(healthy, [Silent()])
     policies = []
-    watcher.on_update = lambda t, _: policies.append(t.policies(np)["log_std"])  # type: ignore[method-assign, assignment]
+    watcher.on_update = lambda t, _: policies.append(t.policies()["log_std"])  # type: ignore[method-assign, assignment]
     run(trainer, [watcher])
     assert trainer.status == ["training"] * 3
     assert (policies[0][1] == policies[1][1]).all(), "nothing was learnt from the bad rollout"

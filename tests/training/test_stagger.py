@@ -280,7 +280,7 @@ def test_a_probe_has_no_cuts() -> None:
     stats = EpisodeStats.empty(1, ENVS)
     noise = np.zeros((1, LIMIT, ENVS, 1), np.float32)
     obs = env.reset().reshape(1, ENVS, -1)
-    rollout, _, _ = collect(env, trainer.policy, trainer.policies(np), obs, noise, stats, True)
+    rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, True)
     assert not rollout.truncated[:, :-1].any() and rollout.truncated[:, -1].all()
     env.close()
     trainer.close()

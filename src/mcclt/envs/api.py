@@ -87,6 +87,8 @@ class VectorEnv(Protocol):
 
     spec: EnvSpec
     num_envs: int
+    on_device: bool
+    """Whether it is also a `mcclt.training.device.DeviceVectorEnv`, whose arrays stay on the device."""
 
     def reset(self) -> np.ndarray:
         """Starts a new episode everywhere; returns observations [n, O]."""

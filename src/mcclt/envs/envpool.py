@@ -50,6 +50,8 @@ class EnvPoolEngine:
 class EnvPoolVectorEnv:
     """One synchronous pool, in which each environment has its own seed and so does not know the others."""
 
+    on_device = False
+
     def __init__(self, task: str, keys: Sequence[Key], max_episode_steps: int, num_threads: int | None) -> None:
         """Makes the pool, with at most a thread per core."""
         try:

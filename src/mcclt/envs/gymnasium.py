@@ -70,6 +70,8 @@ class GymnasiumAsyncEngine(GymnasiumEngine):
 class GymnasiumVectorEnv:
     """Gymnasium's SyncVectorEnv, or our `Processes`, under the contract of `mcclt.envs.api.VectorEnv`."""
 
+    on_device = False
+
     def __init__(
         self,
         name: str,

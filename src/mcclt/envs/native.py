@@ -222,6 +222,8 @@ class _DataSimulator:
 class MujocoVectorEnv:
     """The environments of one task, one per key; see `mcclt.envs.api.VectorEnv` for the contract."""
 
+    on_device = False
+
     def __init__(
         self,
         task: str | Task,

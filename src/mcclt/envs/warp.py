@@ -157,6 +157,8 @@ class WarpVectorEnv:
     Besides, `reset_device`, `send`, `receive` and `restart_device` do the same on JAX arrays that stay on the device.
     """
 
+    on_device = True
+
     def __init__(self, task: str | Task, keys: Sequence[Key], max_episode_steps: int | None = None) -> None:
         """Compiles the model and records the CUDA graphs.
 

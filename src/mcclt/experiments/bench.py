@@ -381,7 +381,7 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     trainer.evaluate(config.eval_episodes, 1)
     seconds["evaluate"].append((time.perf_counter() - started) * config.steps_per_update / RunConfig.eval_freq)
-    trainer.config = dataclasses.replace(trainer.config, eval_freq=RunConfig.eval_freq)
+    trainer.extend(eval_freq=RunConfig.eval_freq)
     updates = 2 * RunConfig.eval_freq // config.steps_per_update
     started = time.perf_counter()
     for _ in range(updates):  # as in training: critics are fitted, and agents evaluated, while rollouts are collected

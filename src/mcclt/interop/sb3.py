@@ -11,7 +11,6 @@ Stable-Baselines3 is imported when one of its callbacks or a method below is use
 """
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import inspect
@@ -128,11 +127,8 @@ def _watching(model: Any, trainer: Trainer, given: list[Any]) -> "Iterator[Repla
     callback.on_training_start({"self": model, "total_timesteps": trainer.config.steps}, globals())
     callback.on_rollout_start()
     recorder = Recorder(trainer)
-    trainer.env, env = recorder, trainer.env
-    try:
+    with trainer.wrapped(lambda env: recorder):
         yield Replay(model, callback, recorder)
-    finally:
-        trainer.env = env
     callback.on_training_end()
 
 
@@ -213,7 +209,7 @@ class Replay:
         if go_on:
             self._callback.on_rollout_end()
         else:
-            trainer.config = dataclasses.replace(trainer.config, steps=trainer.step)  # nothing is left to do
+            trainer.stop()
         self._log(trainer, rows)
         if not trainer.finished:
             self._callback.on_rollout_start()

@@ -7,7 +7,7 @@ waits once, at the end.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -54,11 +54,6 @@ class DeviceVectorEnv(Protocol):
     def check_room(self) -> None:
         """Raises if the simulation ran out of room, and so went wrong."""
         ...
-
-
-def lives_on_device(env: object) -> TypeGuard[DeviceVectorEnv]:
-    """Whether these loops are for it."""
-    return hasattr(env, "reset_device")
 
 
 class _Bounds(NamedTuple):

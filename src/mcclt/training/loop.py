@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,9 +23,9 @@ from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata
 from mcclt.storage.runs import Row
-from mcclt.training import device
-from mcclt.training.collect import EpisodeStats, Fault, FaultError, collect, staggered
-from mcclt.training.evaluate import Episodes, run_episodes
+from mcclt.training.backend import Evaluation, backend_of
+from mcclt.training.collect import EpisodeStats, Fault, FaultError, staggered
+from mcclt.training.evaluate import Episodes
 from mcclt.training.fitting import Fit, Learnt, fits_of
 from mcclt.training.population import Improve, Program, side_by_side, split
 
@@ -73,8 +73,12 @@ class Trainer:
         """
         self.config, self.source = config, config.task if env is None else env
         self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
-        self.env = self.make_env(Purpose.TRAIN_RESET, 0, config.n_envs)
+        self.env = make_envs(
+            config, self.source, [seed for _, seed in self.agents], Purpose.TRAIN_RESET, 0, config.n_envs
+        )
         self.spec: EnvSpec = self.env.spec
+        self.backend = backend_of(self.env, config.n_envs)
+        self._stopped = False
         try:
             config = self.config = with_decay(config)
             self.learners = {
@@ -107,9 +111,8 @@ class Trainer:
         cuts = staggered(config.n_envs, self.spec.max_episode_steps) if config.stagger else None
         self.stats = EpisodeStats.empty(len(self.agents), config.n_envs, cuts)
         self.timing: dict[str, float] = {}
-        self._evaluators: dict[int, Any] = {}
-        self._evaluation: device.Evaluation | None = None
-        """One that goes on while the next rollouts are collected, where environments live on the device."""
+        self._evaluation: Evaluation | None = None
+        """One that may go on while the next rollouts are collected."""
         self._evaluating = 0
         """The update that it belongs to."""
         self._evaluated: dict[int, np.ndarray] = {}
@@ -136,21 +139,40 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are made, or no agent is left."""
-        return self.update >= self.config.updates or all(s != TRAINING for s in self.status)
+        """Whether all steps are made, somebody asked to stop, or no agent is left."""
+        return self._stopped or self.update >= self.config.updates or all(s != TRAINING for s in self.status)
+
+    def stop(self) -> None:
+        """For observers: ends the training after this update, as if its steps were all made."""
+        self._stopped = True
+
+    def extend(self, **settings: int) -> None:
+        """Goes on with other `steps` in all, or another `eval_freq`."""
+        self.config, self._stopped = dataclasses.replace(self.config, **settings), False  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def wrapped(self, wrap: Callable[[VectorEnv], VectorEnv]) -> Iterator[None]:
+        """Within this block the training environments are what `wrap` makes of them: it may look at every step."""
+        env, self.env = self.env, wrap(self.env)
+        try:
+            yield
+        finally:
+            self.env = env
 
     def close(self) -> None:
-        """Frees the environments."""
-        for env in (self.env, *self._evaluators.values()):
-            env.close()
+        """Waits for what is still computed, so that a program can end at once; frees the environments."""
+        jax.block_until_ready(self.states)
+        self.backend.close()
+        self.env.close()
 
     def make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
         """`n_envs` environments for each agent, by the engine that trains them; `index` names the round."""
-        config = dataclasses.replace(self.config, engine=self.spec.engine) if hasattr(self, "spec") else self.config
+        config = dataclasses.replace(self.config, engine=self.spec.engine)
         return make_envs(config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
 
-    def policies(self, xp: Any) -> Params:
-        """All agents' parameters of `policy`, stacked [A, ...], as arrays of NumPy or `jax.numpy`."""
+    def policies(self) -> Params:
+        """All agents' parameters of `policy`, stacked [A, ...], as arrays that the backend acts with."""
+        xp = self.backend.xp
         groups = jax.tree.map(xp.asarray, self._learnt.policies)
         if self._normalised:
             norms = jax.tree.map(xp.asarray, self._learnt.norms)
@@ -244,10 +266,7 @@ class Trainer:
         self, env: VectorEnv, obs: Any, noise: jax.Array, stats: EpisodeStats, raise_faults: bool
     ) -> tuple[Rollout, Any, list[Fault]]:
         """`collect` with the agents' policies, where the environments live."""
-        if device.lives_on_device(env):
-            params = self.policies(jnp)
-            return device.collect(env, self.policy, params, obs, noise, stats, raise_faults, self._meanwhile)
-        return collect(env, self.policy, self.policies(np), obs, np.asarray(noise), stats, raise_faults)
+        return self.backend.collect(env, self.policy, self.policies(), obs, noise, stats, raise_faults, self._meanwhile)
 
     def _meanwhile(self) -> None:
         """What the device does besides simulating."""
@@ -296,29 +315,26 @@ class Trainer:
         states = {name: state for name, (state, _, _) in improved.items()}
         lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
         if first := self._fits is None:
-            # On the device, pieces of the fits go between the steps of the next rollout; elsewhere beside it.
-            pieces = self.config.horizon if device.lives_on_device(self.env) else 1
-            self._fits = fits_of(self.learners, pieces)
+            self._fits = fits_of(self.learners, self.backend.pieces(self.config.horizon))
         learnt = Learnt(states, lessons, self._fits)
         if first:
             side_by_side(learnt.go_on, list(learnt.under_way))
         if not ok.all():
             oks = dict(zip(self.learners, ok.reshape(-1, size), strict=True))
             learnt = Learnt({name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()})
-        elif not device.lives_on_device(self.env):
-            learnt.finish()  # runs beside whatever the host does next
+        else:
+            self.backend.learnt(learnt)
         self._learnt = learnt
         return found
 
     def _evaluate_if_due(self) -> None:
         config = self.config
         due = config.eval_freq and crossed(self.step, config.steps_per_update, config.eval_freq)
-        if due or (self._evaluation is not None and self._evaluation.ended):
+        if due:
             self._end_evaluation()
-        if due and device.lives_on_device(self.env):
             self._evaluation, self._evaluating = self._begin_evaluation(config.eval_episodes, self.update), self.update
-        elif due:
-            self._evaluated[self.update] = self.evaluate(config.eval_episodes, self.update)[0]
+        if self._evaluation is not None and self._evaluation.ended:
+            self._end_evaluation()
 
     def _end_evaluation(self) -> None:
         if self._evaluation is None:
@@ -342,22 +358,13 @@ class Trainer:
         Returns:
             Returns and lengths, each [A, episodes].
         """
-        if device.lives_on_device(self.env):
-            self._end_evaluation()  # in the same environments, perhaps
-            evaluation = self._begin_evaluation(episodes, index)
-            while not evaluation.ended:
-                interrupts.check()
-                evaluation.go_on()
-                self._learnt.go_on()
-            found = evaluation.finish()
-        else:
-            env = self.make_env(Purpose.EVAL_RESET, index, min(episodes, self.config.n_envs))
-            params = self.policies(np)
-            try:
-                found = run_episodes(env, lambda obs: self.policy.mode(params, obs), len(self.agents), episodes)
-            finally:
-                env.close()
-        self._checked(found, "the evaluation")
+        self._end_evaluation()  # in the same environments, perhaps
+        evaluation = self._begin_evaluation(episodes, index)
+        while not evaluation.ended:
+            interrupts.check()
+            evaluation.go_on()
+            self._learnt.go_on()
+        found = self._checked(evaluation.finish(), "the evaluation")
         return found.returns, found.lengths
 
     def _checked(self, found: Episodes, where: str) -> Episodes:
@@ -369,13 +376,16 @@ class Trainer:
             self.messages.append(what)
         return found
 
-    def _begin_evaluation(self, episodes: int, index: int) -> device.Evaluation:
-        """One environment per episode; they are kept, because there they take seconds to make."""
-        if episodes not in self._evaluators:
-            self._evaluators[episodes] = self.make_env(Purpose.EVAL_RESET, index, episodes)
-        env = self._evaluators[episodes]
-        env.rekey(keys_of([seed for _, seed in self.agents], Purpose.EVAL_RESET, index, episodes))
-        return device.Evaluation(env, self.policy, self.policies(jnp), len(self.agents))
+    def _begin_evaluation(self, episodes: int, index: int) -> Evaluation:
+        seeds = [seed for _, seed in self.agents]
+        return self.backend.evaluation(
+            lambda n_envs: self.make_env(Purpose.EVAL_RESET, index, n_envs),
+            lambda n_envs: keys_of(seeds, Purpose.EVAL_RESET, index, n_envs),
+            self.policy,
+            self.policies(),
+            len(seeds),
+            episodes,
+        )
 
     def _complete(self) -> list[Row]:
         """The rows that wait for nothing, with what evaluations found."""

@@ -202,7 +202,8 @@ class Model(sb3.Methods):
             trainer.close()
             trainer = self._trainer = Trainer(override(self._given, {"steps": steps}), self._env)
             self.config = trainer.config
-        trainer.config = self.config = override(self.config, {"steps": steps})
+        trainer.extend(steps=steps)
+        self.config = trainer.config
         with contextlib.ExitStack() as stack:
             observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
             save = None

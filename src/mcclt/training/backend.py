@@ -1,0 +1,201 @@
+"""Where things happen: environments that the host steps, or that live on the device. Chosen once for a trainer.
+
+On the host policies act in NumPy, fits of critics run beside whatever the host does next, and an evaluation is made at
+once. On the device everything is launched ahead: pieces of the fits and of an evaluation go between the steps of a
+rollout, beside which they run.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt.envs.api import Key, VectorEnv
+from mcclt.method.learner import Rollout
+from mcclt.method.nets import Actor, Params
+from mcclt.training import device
+from mcclt.training.collect import EpisodeStats, Fault, collect
+from mcclt.training.evaluate import Episodes, run_episodes
+from mcclt.training.fitting import Learnt
+
+MakeEnv = Callable[[int], VectorEnv]
+"""Makes that many environments for each agent."""
+
+
+class Evaluation(Protocol):
+    """Deterministic episodes that are under way, or over."""
+
+    ended: bool
+
+    def go_on(self) -> None:
+        """Makes the next step; does not wait for it."""
+        ...
+
+    def finish(self) -> Episodes:
+        """What was found, when all episodes have ended."""
+        ...
+
+
+class Backend(Protocol):
+    """The contract."""
+
+    @property
+    def xp(self) -> Any:
+        """The library of arrays that policies act with: NumPy or `jax.numpy`."""
+        ...
+
+    def pieces(self, horizon: int) -> int:
+        """In how many pieces critics are fitted during a rollout of so many steps."""
+        ...
+
+    def learnt(self, learnt: Learnt) -> None:
+        """Agents have learnt: has their critics fitted, if that is not done on the way."""
+        ...
+
+    def collect(
+        self,
+        env: VectorEnv,
+        actor: Actor,
+        params: Params,
+        obs: Any,
+        noise: Any,
+        stats: EpisodeStats,
+        raise_faults: bool,
+        meanwhile: Callable[[], None],
+    ) -> tuple[Rollout, Any, list[Fault]]:
+        """See `mcclt.training.collect.collect`; `meanwhile` gives the device work to do beside the physics."""
+        ...
+
+    def evaluation(
+        self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
+    ) -> Evaluation:
+        """Begins deterministic episodes of each agent, on environments of their own.
+
+        Args:
+            make: makes the environments.
+            keys: their names, for so many of each agent.
+            actor: the family all agents share.
+            params: their parameters, stacked.
+            agents: how many.
+            episodes: of each.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what it keeps."""
+        ...
+
+
+class Host:
+    """The host steps the environments."""
+
+    xp = np
+
+    def __init__(self, n_envs: int) -> None:
+        """Evaluates in at most `n_envs` environments per agent at a time."""
+        self._n_envs = n_envs
+
+    def pieces(self, horizon: int) -> int:
+        """One: it runs beside the host anyway."""
+        del horizon
+        return 1
+
+    def learnt(self, learnt: Learnt) -> None:
+        """Begins the fits."""
+        learnt.finish()
+
+    def collect(
+        self,
+        env: VectorEnv,
+        actor: Actor,
+        params: Params,
+        obs: Any,
+        noise: Any,
+        stats: EpisodeStats,
+        raise_faults: bool,
+        meanwhile: Callable[[], None],
+    ) -> tuple[Rollout, Any, list[Fault]]:
+        """There is nothing to do meanwhile."""
+        del meanwhile
+        return collect(env, actor, params, obs, np.asarray(noise), stats, raise_faults)
+
+    def evaluation(
+        self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
+    ) -> Evaluation:
+        """Makes them all now."""
+        del keys  # fresh environments have theirs
+        env = make(min(episodes, self._n_envs))
+        try:
+            return _Ended(run_episodes(env, lambda obs: actor.mode(params, obs), agents, episodes))
+        finally:
+            env.close()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class _Ended:
+    """An evaluation that is over."""
+
+    ended = True
+
+    def __init__(self, episodes: Episodes) -> None:
+        self._episodes = episodes
+
+    def go_on(self) -> None:
+        """Nothing is left."""
+
+    def finish(self) -> Episodes:
+        """What was found."""
+        return self._episodes
+
+
+class Device:
+    """The environments live on the device."""
+
+    xp = jnp
+
+    def __init__(self) -> None:
+        self._evaluators: dict[int, Any] = {}
+
+    def pieces(self, horizon: int) -> int:
+        """One between any two steps."""
+        return horizon
+
+    def learnt(self, learnt: Learnt) -> None:
+        """Nothing: pieces of the fits are done on the way."""
+
+    def collect(
+        self,
+        env: VectorEnv,
+        actor: Actor,
+        params: Params,
+        obs: Any,
+        noise: Any,
+        stats: EpisodeStats,
+        raise_faults: bool,
+        meanwhile: Callable[[], None],
+    ) -> tuple[Rollout, Any, list[Fault]]:
+        """Nothing comes to the host but what is logged."""
+        return device.collect(env, actor, params, obs, noise, stats, raise_faults, meanwhile)  # type: ignore[arg-type]
+
+    def evaluation(
+        self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
+    ) -> Evaluation:
+        """One environment per episode; they are kept, because there they take seconds to make."""
+        if episodes not in self._evaluators:
+            self._evaluators[episodes] = make(episodes)
+        env = self._evaluators[episodes]
+        env.rekey(keys(episodes))
+        return device.Evaluation(env, actor, params, agents)
+
+    def close(self) -> None:
+        """Frees the environments of evaluations."""
+        for env in self._evaluators.values():
+            env.close()
+
+
+def backend_of(env: VectorEnv, n_envs: int) -> Backend:
+    """For training environments, `n_envs` of each agent."""
+    return Device() if env.on_device else Host(n_envs)
