@@ -5,7 +5,7 @@ comparison, as `mcclt compare` does. Settings are smaller than the paper's so th
 minutes on two cores.
 
     python examples/demo.py
-    python examples/demo.py --steps 1000000 --seeds 10 --out runs/demo
+    python examples/demo.py --steps 1000000 --n-seeds 10 --out runs/demo
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mcclt
-from mcclt.cli.app import show_returns
 from mcclt.cli.display import PlanDisplay
+from mcclt.cli.tables import show_returns
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Store
@@ -38,20 +38,20 @@ def setup(variant: str, steps: int) -> Setup:
     return Setup(variant, dataclasses.replace(run, groups={f"ppo-{variant}": agent}))
 
 
-def main(steps: int = 80_000, seeds: int = 4, out: Path = Path("demo")) -> None:
+def main(steps: int = 80_000, n_seeds: int = 4, out: Path = Path("demo")) -> None:
     """The whole demo.
 
     Args:
         steps: environment steps of each agent.
-        seeds: agents per variant.
+        n_seeds: agents per variant.
         out: where run, picture and report go; what a demo left there before is removed.
     """
     console = Console(highlight=False)
     started = time.perf_counter()
     for old in ("run", "store", "report"):
         shutil.rmtree(out / old, ignore_errors=True)
-    unit = Unit((setup("plain", steps), setup("mcclt", steps)), tuple(range(seeds)))
-    console.print(f"Training plain PPO and MC-CLT PPO on {TASK}: {seeds} seeds each, all in one population.")
+    unit = Unit((setup("plain", steps), setup("mcclt", steps)), tuple(range(n_seeds)))
+    console.print(f"Training plain PPO and MC-CLT PPO on {TASK}: {n_seeds} seeds each, all in one population.")
     store = Store(out / "store", create=True)
     with PlanDisplay(console, quiet=False) as display:
         display.begin(len(unit.cells), len(unit.cells) * unit.config.steps)
@@ -64,7 +64,7 @@ def main(steps: int = 80_000, seeds: int = 4, out: Path = Path("demo")) -> None:
     show_returns(console, [(own.variant, result.seed) for own, result in outcome.results], returns)
     console.print("(Few steps and seeds: a first look, not a result. docs/results.md has those.)\n")
 
-    best = int(np.argmax(returns[seeds:].mean(axis=1)))
+    best = int(np.argmax(returns[n_seeds:].mean(axis=1)))
     model = mcclt.load(out / "run", group="ppo-mcclt")
     state, true_return = play(model, best)
     distribution = model.value_distribution(state, seed=best)

@@ -4,8 +4,8 @@ A critic is one class with three functions (fresh parameters, prediction, loss) 
 `CRITICS`. Every weighting, policy update, population, checkpoint and command then knows it by its name.
 
     python examples/own_critic.py
-    python examples/own_critic.py --steps 1000000 --seeds 10
-    MCCLT_IMPORT=examples/own_critic.py mcclt compare Hopper-v5 --variants plain,gaussian --seeds 10
+    python examples/own_critic.py --steps 1000000 --n-seeds 10
+    MCCLT_IMPORT=examples/own_critic.py mcclt compare Hopper-v5 --variants plain,gaussian --n-seeds 10
 """
 
 import jax
@@ -64,7 +64,7 @@ def main(
     critics: tuple[str, ...] = ("plain", "gaussian"),
     task: str = "InvertedDoublePendulum-v5",
     steps: int = 12_800,
-    seeds: int = 3,
+    n_seeds: int = 3,
 ) -> dict[str, PPO]:
     """Trains the built-in scalar critic and the Gaussian one, and prints what came of it.
 
@@ -72,14 +72,14 @@ def main(
         critics: what to train.
         task: any task.
         steps: environment steps of each agent.
-        seeds: agents per critic.
+        n_seeds: agents per critic.
 
     Returns:
         The trained models by critic.
     """
     models = {}
     for critic in critics:
-        model = models[critic] = PPO(task, critic=critic, seed=range(seeds), **SMALL)
+        model = models[critic] = PPO(task, critic=critic, seed=range(n_seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]
         print(f"{critic:>8}: mean return {np.mean(returns):.1f}; by seed {np.round(returns, 1)}")

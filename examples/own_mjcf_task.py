@@ -4,8 +4,8 @@ The model is an MJCF file (ball_on_plate.xml, beside this script). The task arou
 once: engine "native" calls them with NumPy on all CPU cores, engine "warp" with JAX on a GPU, thousands at a time.
 
     python examples/own_mjcf_task.py
-    python examples/own_mjcf_task.py --steps 1000000 --seeds 8
-    python examples/own_mjcf_task.py --engine warp --seeds 64     (on an NVIDIA GPU; pip install 'mcclt[gpu]')
+    python examples/own_mjcf_task.py --steps 1000000 --n-seeds 8
+    python examples/own_mjcf_task.py --engine warp --n-seeds 64     (on an NVIDIA GPU; pip install 'mcclt[gpu]')
     MCCLT_IMPORT=examples/own_mjcf_task.py mcclt compare BallOnPlate-v0 --variants plain,mcclt --steps 100k
 """
 
@@ -57,18 +57,18 @@ TASK = "BallOnPlate-v0"
 TASKS[TASK] = BallOnPlate()  # from here on an id like any other (`PPO(BallOnPlate())` would do as well)
 
 
-def main(steps: int = 40_000, seeds: int = 1, engine: str = "auto") -> tuple[float, float]:
+def main(steps: int = 40_000, n_seeds: int = 1, engine: str = "auto") -> tuple[float, float]:
     """Trains on the plate.
 
     Args:
         steps: environment steps of each agent.
-        seeds: how many agents.
+        n_seeds: how many agents.
         engine: native (CPU), warp (GPU), or auto.
 
     Returns:
         The mean return over seeds before and after training.
     """
-    model = PPO(TASK, seed=range(seeds), engine=engine, gamma=0.98, steps_per_update=1_600, critic_iterations=40)
+    model = PPO(TASK, seed=range(n_seeds), engine=engine, gamma=0.98, steps_per_update=1_600, critic_iterations=40)
 
     def mean_return() -> float:
         # To name the task lets "auto" choose: a few episodes run on the CPU, wherever the agents were trained.

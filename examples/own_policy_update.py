@@ -5,7 +5,7 @@ moved it is halved (Schulman et al. 2017, section 4). A policy update is one cla
 enters it in `POLICY_UPDATES`; a subclass of `Model` of two lines gives it a name in Python.
 
     python examples/own_policy_update.py
-    python examples/own_policy_update.py --steps 1000000 --seeds 10
+    python examples/own_policy_update.py --steps 1000000 --n-seeds 10
     MCCLT_IMPORT=examples/own_policy_update.py mcclt compare Hopper-v5 --algo ppo,kl --variants mcclt
 """
 
@@ -76,7 +76,7 @@ def main(
     updates: tuple[Literal["ppo", "trpo", "kl"], ...] = ("ppo", "kl"),
     task: str = "InvertedDoublePendulum-v5",
     steps: int = 12_800,
-    seeds: int = 3,
+    n_seeds: int = 3,
 ) -> dict[str, Model]:
     """Trains with clipping and with the penalty, and prints what came of it.
 
@@ -84,7 +84,7 @@ def main(
         updates: the policy updates to train with.
         task: any task.
         steps: environment steps of each agent.
-        seeds: agents per policy update.
+        n_seeds: agents per policy update.
 
     Returns:
         The trained models by policy update.
@@ -92,7 +92,7 @@ def main(
     models: dict[str, Model] = {}
     for name in updates:
         cls: type[Model] = {"ppo": PPO, "trpo": TRPO, "kl": KL}[name]
-        model = models[name] = cls(task, critic="plain", seed=range(seeds), **SMALL)
+        model = models[name] = cls(task, critic="plain", seed=range(n_seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]
         print(f"{name:>4}: mean return {np.mean(returns):.1f}; by seed {np.round(returns, 1)}")

@@ -5,7 +5,7 @@ of inverse-variance weighting; states with a large error count for little, and t
 always did. A weighting is one class with two functions and one line that enters it in `WEIGHTINGS`.
 
     python examples/own_weighting.py
-    python examples/own_weighting.py --steps 1000000 --seeds 10
+    python examples/own_weighting.py --steps 1000000 --n-seeds 10
     MCCLT_IMPORT=examples/own_weighting.py mcclt train Hopper-v5 --weighting inverse --seeds 0..7
 """
 
@@ -51,7 +51,7 @@ def main(
     weightings: tuple[str, ...] = ("accuracy", "inverse"),
     task: str = "InvertedDoublePendulum-v5",
     steps: int = 12_800,
-    seeds: int = 3,
+    n_seeds: int = 3,
 ) -> dict[str, PPO]:
     """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights, and prints what came of it.
 
@@ -59,14 +59,14 @@ def main(
         weightings: what to train with.
         task: any task.
         steps: environment steps of each agent.
-        seeds: agents per weighting.
+        n_seeds: agents per weighting.
 
     Returns:
         The trained models by weighting.
     """
     models = {}
     for weighting in weightings:
-        model = models[weighting] = PPO(task, weighting=weighting, seed=range(seeds), **SMALL)
+        model = models[weighting] = PPO(task, weighting=weighting, seed=range(n_seeds), **SMALL)
         model.learn(steps)
         returns = [evaluate_policy(model, seed=seed)[0] for seed in model.seeds]
         print(f"{weighting:>8}: mean return {np.mean(returns):.1f}; by seed {np.round(returns, 1)}")

@@ -4,7 +4,7 @@ One result says little in reinforcement learning; `seed=[0, 1, 2]` costs one sta
 all of them. Every agent can be asked, saved and trained further by itself.
 
     python examples/population.py
-    python examples/population.py --task Hopper-v5 --steps 1000000 --seeds 16
+    python examples/population.py --task Hopper-v5 --steps 1000000 --n-seeds 16
 """
 
 import tempfile
@@ -18,21 +18,21 @@ from mcclt import PPO, evaluate_policy
 from mcclt.experiments.analysis.stats import iqm
 
 
-def main(task: str = "InvertedDoublePendulum-v5", steps: int = 16_000, seeds: int = 4) -> bool:
+def main(task: str = "InvertedDoublePendulum-v5", steps: int = 16_000, n_seeds: int = 4) -> bool:
     """Trains a population, then one of its seeds alone, and compares.
 
     Args:
         task: any task.
         steps: environment steps of each agent.
-        seeds: how many agents.
+        n_seeds: how many agents.
 
     Returns:
         Whether the agent that trained alone plays exactly the same episodes.
     """
     small = {"steps_per_update": 1_600, "critic_hidden": (64, 64), "critic_iterations": 20}
-    model = PPO(task, seed=range(seeds), **small).learn(steps)
+    model = PPO(task, seed=range(n_seeds), **small).learn(steps)
     returns = np.array([evaluate_policy(model, seed=seed)[0] for seed in model.seeds])
-    error = returns.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.nan
+    error = returns.std(ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.nan
     print(f"Returns by seed: {np.round(returns, 1)}")
     print(f"Mean {returns.mean():.1f} ± {error:.1f} (standard error), interquartile mean {iqm([returns]):.1f}.")
 

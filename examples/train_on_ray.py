@@ -4,12 +4,12 @@ Without an address a local cluster is started, so that this runs on one machine 
 its agents go on from their last checkpoint; results go to a store, and running again computes only what is missing.
 It is, with few episodes and little room for each agent, the command
 
-    mcclt compare InvertedDoublePendulum-v5 --engine ray --variants plain,mcclt --seeds 2 --steps 8k --store runs/on_ray
+    mcclt compare InvertedDoublePendulum-v5 --backend ray --variants plain,mcclt --n-seeds 2 --steps 8k --store on_ray
 
 from Python, with what it found read back from the store.
 
     python examples/train_on_ray.py                                                    (pip install 'mcclt[ray]')
-    python examples/train_on_ray.py --address auto --steps 1M --seeds 30 --cpus 4      (after  ray start --head)
+    python examples/train_on_ray.py --address auto --steps 1M --n-seeds 30 --cpus 4      (after  ray start --head)
 """
 
 from pathlib import Path
@@ -25,12 +25,12 @@ def main(
     task: str = "InvertedDoublePendulum-v5",
     variants: str = "plain,mcclt",
     steps: str = "8k",
-    seeds: int = 2,
+    n_seeds: int = 2,
     episodes: int = 20,
     address: str | None = None,
     cpus: float = 1,
     gpus: float = 0,
-    store: Path = Path("runs/on_ray"),
+    store: Path = Path("on_ray"),
 ) -> dict[str, np.ndarray]:
     """Compares variants on a cluster.
 
@@ -38,7 +38,7 @@ def main(
         task: any task that the cluster's nodes know.
         variants: what to compare.
         steps: environment steps of each agent.
-        seeds: agents per variant.
+        n_seeds: agents per variant.
         episodes: of each agent at the end.
         address: of a running cluster (auto, or host:port); unset: a local one is started.
         cpus: cores that each variant's population needs.
@@ -48,8 +48,8 @@ def main(
     Returns:
         The mean return of each seed, by variant.
     """
-    command = ["compare", task, "--engine", "ray", "--variants", variants, "--steps", steps, "--store", str(store)]
-    command += ["--seeds", str(seeds), "--episodes", str(episodes), "--cpus", str(cpus), "--gpus", str(gpus)]
+    command = ["compare", task, "--backend", "ray", "--variants", variants, "--steps", steps, "--store", str(store)]
+    command += ["--n-seeds", str(n_seeds), "--episodes", str(episodes), "--cpus", str(cpus), "--gpus", str(gpus)]
     mcclt(command if address is None else [*command, "--address", address])
     found = {series.name: series.scores for series in Store(store).load().series}
     for name, scores in found.items():

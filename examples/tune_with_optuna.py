@@ -4,7 +4,7 @@ The objective is the mean evaluation return over a population of seeds, because 
 be luck. Each evaluation during training is reported to Optuna, which prunes the trials that fall behind the others.
 
     python examples/tune_with_optuna.py                                             (pip install 'mcclt[optuna]')
-    python examples/tune_with_optuna.py --task Hopper-v5 --steps 300000 --seeds 5 --trials 100 --storage sqlite:///tune.db
+    python examples/tune_with_optuna.py --task Hopper-v5 --steps 300000 --n-seeds 5 --trials 100 --storage sqlite:///tune.db
 
 With --storage a study is kept, continued by the same command, and shared by all processes that are given it.
 """
@@ -48,7 +48,7 @@ class ReportToOptuna:
 def main(
     task: str = "InvertedDoublePendulum-v5",
     steps: int = 12_800,
-    seeds: int = 2,
+    n_seeds: int = 2,
     trials: int = 5,
     storage: str | None = None,
     steps_per_update: int = 1_600,
@@ -58,7 +58,7 @@ def main(
     Args:
         task: any task.
         steps: environment steps of each agent.
-        seeds: agents per trial.
+        n_seeds: agents per trial.
         trials: how many settings to try.
         storage: a database that keeps the study, such as sqlite:///tune.db; unset: memory.
         steps_per_update: steps an agent collects before it learns.
@@ -70,7 +70,7 @@ def main(
     def objective(trial: optuna.Trial) -> float:
         model = PPO(
             task,
-            seed=range(seeds),
+            seed=range(n_seeds),
             learning_rate=trial.suggest_float("learning_rate", 1e-4, 3e-3, log=True),
             critic_learning_rate=trial.suggest_float("critic_learning_rate", 3e-4, 1e-2, log=True),
             target_kl=trial.suggest_float("target_kl", 0.003, 0.05, log=True),
@@ -100,7 +100,7 @@ def main(
         print(f"trial {trial.number}: {trial.state.name.lower():8} {trial.value:8.1f} at step {last:,}")
 
     study.optimize(objective, n_trials=trials, callbacks=[say])
-    print(f"Best mean return over {seeds} seeds: {study.best_value:.1f} with")
+    print(f"Best mean return over {n_seeds} seeds: {study.best_value:.1f} with")
     for name, value in study.best_params.items():
         print(f"  {name} = {value:.3g}")
     print("(Its own seeds chose it: train the best settings with new ones before you believe the figure.)")

@@ -80,7 +80,7 @@ def run_alone(code: str, **environment: str) -> str:
 
 
 def check_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load("demo").main(steps=2_000, seeds=1, out=tmp_path)
+    load("demo").main(steps=2_000, n_seeds=1, out=tmp_path)
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
     assert (tmp_path / "value_distribution.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -93,7 +93,7 @@ def check_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def check_own_mjcf_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load("own_mjcf_task")
-    before, after = module.main(steps=1_600, seeds=1)
+    before, after = module.main(steps=1_600, n_seeds=1)
     assert 0 < before < 200 and after < 200
     # The array functions are the same in NumPy and JAX.
     rng = np.random.default_rng(0)
@@ -120,7 +120,7 @@ def check_own_mjcf_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load("own_critic")
-    model = module.main(("gaussian",), steps=1_600, seeds=2)["gaussian"]
+    model = module.main(("gaussian",), steps=1_600, n_seeds=2)["gaussian"]
     obs = np.random.default_rng(0).normal(size=(6, 9)).astype(np.float32)
     belief = model.value_distribution(obs, seed=1)
     np.testing.assert_array_equal(belief.error, belief.std)
@@ -153,7 +153,7 @@ def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_own_weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load("own_weighting")
-    model = module.main(("inverse",), steps=1_600, seeds=1)["inverse"]
+    model = module.main(("inverse",), steps=1_600, n_seeds=1)["inverse"]
     weight = model.value_distribution(np.random.default_rng(0).normal(size=(6, 9))).weight
     assert ((weight > 0) & (weight < 2)).all()
     weighting = module.InverseError(AgentConfig())
@@ -171,7 +171,7 @@ def check_own_weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def check_own_policy_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load("own_policy_update")
-    model = module.main(("kl",), steps=1_600, seeds=1)["kl"]
+    model = module.main(("kl",), steps=1_600, n_seeds=1)["kl"]
     read = mcclt.load(model.save(tmp_path / "own"))
     assert type(read) is module.KL
     obs = np.random.default_rng(0).normal(size=(6, 9)).astype(np.float32)
@@ -198,7 +198,7 @@ def check_discrete_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def check_population(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load("population").main(steps=1_600, seeds=2) is True
+    assert load("population").main(steps=1_600, n_seeds=2) is True
 
 
 def check_tune_with_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def check_tune_with_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     module = load("tune_with_optuna")
     monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda **_: Second())
-    study = module.main(steps=640, steps_per_update=320, seeds=1, trials=2)
+    study = module.main(steps=640, steps_per_update=320, n_seeds=1, trials=2)
     first, second = study.trials
     assert (first.state.name, second.state.name) == ("COMPLETE", "PRUNED")
     assert list(first.intermediate_values) == [320, 640] and list(second.intermediate_values) == [320]
@@ -236,7 +236,7 @@ def check_train_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = f"""
 import json, pathlib, train_on_ray
 store = pathlib.Path({str(tmp_path)!r}) / "store"
-found = train_on_ray.main(variants="plain,gaussian", steps="4k", seeds=1, episodes=2, store=store)
+found = train_on_ray.main(variants="plain,gaussian", steps="4k", n_seeds=1, episodes=2, store=store)
 print(json.dumps({{name: list(scores) for name, scores in found.items()}}))
 """
     out = run_alone(code, MCCLT_IMPORT="own_critic.py")

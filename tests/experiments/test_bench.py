@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mcclt.cli.app import Bench
+from mcclt.cli import bench as command
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import WIDE
 from mcclt.envs.api import available_cores
@@ -32,8 +32,7 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = {name: value for name, value in TINY.items() if name != "critic_hidden"}
     monkeypatch.setattr(bench, "RunConfig", Small)
     monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, **tiny))
-    command = Bench(task=PENDULUM, engine="warp", agents=7, updates=2, width=8)
-    found = bench.time_on_device(command, Console(file=io.StringIO()))
+    found = bench.time_on_device(PENDULUM, agents=7, updates=2, width=8)
     assert found["agents"] == 6 and found["worlds"] == 12  # plain, MC-CLT and ensemble, PPO and TRPO
     seconds = found["seconds_per_update"]
     assert seconds.keys() == {"physics", "collect", "improve", "fit", "evaluate", "together"}
@@ -42,7 +41,7 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["steps_per_second"] == pytest.approx(48 / seconds["together"])
     assert found["collect_over_physics"] == pytest.approx(seconds["physics"] / seconds["collect"])
     out = io.StringIO()
-    bench.show_device(Console(file=out, width=WIDE), found)
+    command.show_device(Console(file=out, width=WIDE), found)
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
 
 
@@ -53,7 +52,7 @@ def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, policy_iterations=2, critic_iterations=2))
     monkeypatch.setattr(bench, "GEMM", 64)
     monkeypatch.setattr(bench, "TIMED", {"mcclt": {"critic": "plain"}})  # which compiles sooner
-    bench.bench(Bench("InvertedDoublePendulum-v5", updates=1, width=8, population=3, out=tmp_path / "bench.json"))
+    command.Bench(task=PENDULUM, updates=1, width=8, population=3, out=tmp_path / "bench.json").run()
     found = json.loads((tmp_path / "bench.json").read_text())
     names = [row["variant"] for row in found["variants"]]
     assert names == list(bench.TIMED) and found["population"]["seeds"] == 3

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from mcclt.config import parse_seeds
 from mcclt.experiments import filling, plan
 from mcclt.experiments.analysis import claims, stats
 from mcclt.experiments.results import Results, gather
@@ -57,10 +58,10 @@ def cells(command: str) -> list[plan.Cell]:
     options = dict(zip(words[3::2], words[4::2], strict=True))
     run = {"steps": int(options["--steps"]), "final_episodes": int(options["--episodes"])}
     return [
-        (make_setup(task, options["--algo"], variant, options["--config"], **run), seed)
+        (make_setup(task, options["--algo"], variant, options["--settings"], **run), seed)
         for task in words[2].split(",")
         for variant in options["--variants"].split(",")
-        for seed in range(int(options["--seeds"]))
+        for seed in parse_seeds(options["--seeds"])
     ]
 
 
@@ -244,7 +245,7 @@ def test_own_tasks(tmp_path):
     results = store_of(tmp_path, means, config="fixed")
     assert verdict(results, "ensemble").verdict == "confirmed"
     assert verdict(results, "ensemble").ours.startswith("On 1 setting outside the paper:")
-    assert "--config fixed" in filling.fill(results, ["Pendulum-v1"], "ppo", ["qr"])
+    assert "--settings fixed" in filling.fill(results, ["Pendulum-v1"], "ppo", ["qr"])
     assert all("compare Pendulum-v1 " in need for need in verdict(results, "bellman").needs)
     plain = store_of(tmp_path / "plain", {("Pendulum-v1", "ppo", "plain"): -900.0}, config="fixed")
     assert [s.variant for need in verdict(plain, "exploration").needs for s, seed in cells(need) if seed == 0] == [

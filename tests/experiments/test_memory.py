@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from mcclt.cli import experiments as commands
-from mcclt.cli.options import Machinery
+from mcclt.cli.machinery import Machinery
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.experiments import memory
@@ -44,12 +43,12 @@ def test_how_many_fit():
 
 @pytest.mark.parametrize(
     ("machinery", "share"),
-    [(Machinery(), 1), (Machinery(workers=3), 1 / 3), (Machinery(engine="ray", gpus=0.25), 1 / 4),
-     (Machinery(engine="ray", gpus=2), 1)],
+    [(Machinery(), 1), (Machinery(workers=3), 1 / 3), (Machinery(backend="ray", gpus=0.25), 1 / 4),
+     (Machinery(backend="ray", gpus=2), 1)],
 )  # fmt: skip
 def test_processes_share_a_gpu(monkeypatch: pytest.MonkeyPatch, machinery: Machinery, share: float) -> None:
     """Half of each one's share of 6 GB, by the 17.28 MB of an agent of MC-CLT on Hopper: 173 alone, 57 of three."""
     monkeypatch.setattr(memory, "gpu_bytes", lambda: 6 * 10**9)
     cells = [(make_setup("Hopper-v5", "ppo", "mcclt", "fixed"), 0)]
-    found = commands._gpu_population(cells, machinery, Console(quiet=True))
+    found = machinery.gpu_population(cells, Console(quiet=True))
     assert found == int(share * 6e9 / 2 // 17_280_000)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mcclt.cli.options import count_or_seeds
 from mcclt.errors import ConfigError
 from mcclt.experiments import plan
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
@@ -115,23 +114,6 @@ def test_unknown_names() -> None:
         plan.check_names(["Hoper"], [])
     with pytest.raises(ConfigError, match="Did you mean 'trpo'"):
         plan.check_names([], ["trop"])
-
-
-# --- seeds -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [("10", range(10)), ("1", [0]), ("0..4", range(5)), ("3..3", [3]), ("0,3,7", [0, 3, 7]), ("5..6,1", [5, 6, 1])],
-)
-def test_seeds(text: str, seeds) -> None:
-    assert count_or_seeds(text) == tuple(seeds)
-
-
-@pytest.mark.parametrize("text", ["0", "10001", "", "-1", "a", "3..1", "1,1", "0..2,1", "1,", "1.5", "4294967296,0"])
-def test_bad_seeds(text: str) -> None:
-    with pytest.raises(ConfigError, match="seeds = "):
-        count_or_seeds(text)
 
 
 # --- cost ------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_a_training_killed_again_and_again(tmp_path: Path) -> None:
 def test_a_comparison_killed_again_and_again(tmp_path: Path) -> None:
     env, rng = environment(tmp_path), random.Random(0)
     variants = f"plain@{QUICK},mcclt@{QUICK}"
-    flags = ("--variants", variants, "--seeds", 2, "--steps", "240k", "--episodes", 2)
+    flags = ("--variants", variants, "--n-seeds", 2, "--steps", "240k", "--episodes", 2)
     finish(command("compare", TASK, *flags, "--store", tmp_path / "straight"), env)
     store = tmp_path / "killed"
     go_on = command("compare", TASK, *flags, "--store", store)

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import mcclt
-from mcclt.cli import app as cli
+from mcclt.cli.train import Train
 from mcclt.config import from_dict, read_file
 from mcclt.errors import MccltError
 from mcclt.experiments import store as stores
@@ -381,7 +381,7 @@ def test_a_strange_configuration(tmp_path_factory: pytest.TempPathFactory, data:
     found = survives(lambda: read_file(path))
     if found is not None:
         if data.draw(st.integers(0, 9)) == 0:  # the whole command line is slow
-            survives(lambda: cli.resolve(["--config", str(path), "Hopper-v5"]))
+            survives(lambda: Train.parse(["--config", str(path), "Hopper-v5"]).resolve())
         survives(lambda: from_dict({"task": "x", "groups": {"a": {}}} | found))
 
 
@@ -416,7 +416,7 @@ def test_configuration_bombs(tmp_path: Path, text: str) -> None:
     """Each is refused, in a sentence."""
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(MccltError) as caught:
-        cli.resolve(["--config", str(tmp_path / "x.toml"), "Hopper-v5"])
+        Train.parse(["--config", str(tmp_path / "x.toml"), "Hopper-v5"]).resolve()
     assert len(str(caught.value)) < 3000 and "\n" not in str(caught.value)
 
 
@@ -424,7 +424,7 @@ def test_configuration_bombs(tmp_path: Path, text: str) -> None:
 def test_json_configurations(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(MccltError):
-        cli.resolve(["--config", str(tmp_path / "x.json"), "Hopper-v5"])
+        Train.parse(["--config", str(tmp_path / "x.json"), "Hopper-v5"]).resolve()
 
 
 def test_endless_configurations(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_summary_counts_what_is_there(page):
 
 def test_missing_results_are_named_with_the_command(store, page):
     assert "6 of 120 agents" in page.text
-    command = "mcclt compare Hopper-v4 --variants qr,ensemble --algo ppo --config authors --seeds 5"
+    command = "mcclt compare Hopper-v4 --variants qr,ensemble --algo ppo --settings authors --seeds 0..4"
     assert f"{command} --steps 1000000 --episodes 100 --store {store.path}" in page.text
     assert [a for t, a in page.tags if t == "td" and a.get("class") == "missing"]
 

@@ -18,7 +18,7 @@ import pytest
 
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt import PPO
-from mcclt.cli.app import Watch
+from mcclt.cli.watch import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.pages import filming, watch
 from mcclt.pages.recording import Recording, record
@@ -258,10 +258,8 @@ def test_bad_arguments(painted, recording, tmp_path):
 
 
 def test_command(pendulum, tmp_path, monkeypatch, capsys):
-    import tyro
-
     def run(*words: str) -> Path:
-        return watch.watch(**vars(tyro.cli(Watch, args=list(map(str, words)))))
+        return watch.watch(**Watch.parse(list(map(str, words))).given)
 
     opened: list[str] = []
     monkeypatch.setattr(watch.webbrowser, "open", opened.append)

@@ -1,24 +1,22 @@
-"""How flags are spelt: types for the command line that our own functions read."""
+"""How values are typed on the command line, and how defaults are shown in its help."""
 
 import re
+import types
+import typing
 from collections.abc import Callable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
 
-import tyro
-
-from mcclt.config import parse_seeds, parse_steps
-from mcclt.errors import ConfigError
+from mcclt.config import MOST_SEEDS, parse_seeds, parse_steps
+from mcclt.errors import ConfigError, UnknownNameError
 
 
-def as_text(metavar: str, parse: Callable[[str], Any]) -> Any:
-    """A flag of one word that our own function reads; sequences are shown with commas."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda args: parse(args[0]),
-        is_instance=lambda x: isinstance(x, int | tuple),
-        str_from_instance=lambda x: [",".join(map(str, x)) if isinstance(x, tuple) else str(x)],
-    )
+class Spelling(NamedTuple):
+    """How a value is typed: the word that stands for it in help, what reads it, and what else to say if it cannot."""
+
+    metavar: str
+    read: Callable[[str], Any]
+    allowed: str = ""
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -31,16 +29,78 @@ def variants(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in re.split(r",(?!\s*[0-9])", text) if part.strip())
 
 
+def seeds_of(seeds: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+    """The seeds 0 to `count` - 1, unless seeds are named as well."""
+    if seeds:
+        raise ConfigError("--seeds names seeds and --n-seeds counts them: leave one out.")
+    if not 1 <= count <= MOST_SEEDS:
+        raise ConfigError(f"n_seeds = {count} is not allowed: it must be between 1 and {MOST_SEEDS:,}.")
+    return tuple(range(count))
+
+
 def widths(text: str) -> tuple[int, ...]:
     """Whole numbers between commas."""
+    return tuple(int(part) for part in text.split(","))
+
+
+Comma = Annotated[tuple[str, ...], Spelling("A,B,...", names)]
+Variants = Annotated[tuple[str, ...], Spelling("A,B,...", variants)]
+Widths = Annotated[tuple[int, ...], Spelling("N,N,...", widths, "widths such as 64,32")]
+Steps = Annotated[int, Spelling("STEPS", parse_steps)]
+Seeds = Annotated[tuple[int, ...], Spelling("SEEDS", parse_seeds)]
+
+BASIC: dict[Any, Spelling] = {
+    str: Spelling("NAME", str),
+    int: Spelling("INT", int, "a whole number"),
+    float: Spelling("FLOAT", float, "a number"),
+    Path: Spelling("PATH", Path),
+}
+UNSET = "unset"
+"""The word for a setting without a value, in help and as a value (--members unset)."""
+
+
+def spelling(kind: Any) -> Spelling:
+    """How values of a type are typed."""
+    for extra in getattr(kind, "__metadata__", ()):
+        if isinstance(extra, Spelling):
+            return extra
+    if typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is Literal:
+        return Spelling("{" + ",".join(typing.get_args(kind)) + "}", str)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (some,) = set(typing.get_args(kind)) - {type(None)}
+        inner = spelling(some)
+        if some is Path:  # may have any name
+            return inner
+        return inner._replace(read=lambda text: None if text == UNSET else inner.read(text))
+    return BASIC[kind]
+
+
+def read(name: str, kind: Any, text: str) -> Any:
+    """A flag's value, or one sentence why it is none."""
+    how = spelling(kind)
+    choices = how.metavar[1:-1].split(",") if how.metavar.startswith("{") else [text]
+    if text not in choices:
+        raise UnknownNameError(name, text, choices)
     try:
-        return tuple(int(part) for part in text.split(","))
+        return how.read(text)
+    except ConfigError:
+        raise
     except ValueError:
-        raise ConfigError(f"{text!r} is not allowed: give widths such as 64,32.") from None
+        raise ConfigError(f"{name} = {text!r} is not allowed: give {how.allowed}.") from None
 
 
-Comma = Annotated[tuple[str, ...], as_text("A,B,...", names)]
-Variants = Annotated[tuple[str, ...], as_text("A,B,...", variants)]
-Widths = Annotated[tuple[int, ...], as_text("N,N,...", widths)]
-Steps = Annotated[int, as_text("STEPS", parse_steps)]
-Seeds = Annotated[tuple[int, ...], as_text("SEEDS", parse_seeds)]
+def show(value: Any, kind: Any) -> str:
+    """A default, as one would type it."""
+    if value is None or value == ():
+        return UNSET
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if kind == Steps and value:
+        for size, letter in ((1_000_000, "M"), (1_000, "k")):
+            if value % size == 0:
+                return f"{value // size}{letter}"
+    return str(value)

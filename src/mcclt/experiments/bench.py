@@ -1,4 +1,4 @@
-"""`mcclt bench`: where the time goes on this machine, and how far the whole is from its floor.
+"""For `mcclt bench`: where the time goes on this machine, and how far the whole is from its floor.
 
 Everything is measured in one run, because machines are shared and noisy: compare ratios, not seconds.
 The floor of an update is the raw stepping of the simulator plus the floating-point operations that cannot
@@ -8,7 +8,6 @@ be avoided, at the rate of a large matrix product.
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import multiprocessing
 import os
 import platform
@@ -20,31 +19,23 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.console import plain_console
 from mcclt.envs import ENGINES, make_vec
 from mcclt.envs.api import available_cores
-from mcclt.errors import ConfigError, UnknownNameError
 from mcclt.experiments.workers import prepare_child
 from mcclt.method import critics, nets
 from mcclt.method.critics import Sample
 from mcclt.method.learner import Learner
 from mcclt.method.policy_updates import PolicySample
-from mcclt.storage import checkpoint
 from mcclt.training import plugins
 from mcclt.training.loop import Trainer
 from mcclt.training.population import on_cpu
-
-if TYPE_CHECKING:
-    from mcclt.cli.app import Bench
 
 TIMED: dict[str, dict[str, Any]] = {
     "plain": {"critic": "plain"},
@@ -58,53 +49,38 @@ GEMM = 2048
 """Side of the square matrices whose product gives the peak."""
 
 
-def bench(command: "Bench") -> None:
-    """Runs the measurements and prints them as a table and JSON."""
-    for name in ("updates", "width"):
-        if getattr(command, name) < 1:
-            raise ConfigError(f"{name} = {getattr(command, name)} is not allowed: it must be at least 1.")
-    console = plain_console()
-    if command.engine == "warp":
-        measured = time_on_device(command, console)
-        show_device(console, measured)
-        _deliver(command, measured)
-        return
-    if command.engine != "auto":
-        raise UnknownNameError("engine to measure", command.engine, ("auto", "warp"))
-    base = RunConfig(command.task, steps=10**9, eval_freq=0, final_episodes=0)
-    agents = {
-        name: AgentConfig(algo=command.algo, critic_hidden=(command.width,) * 2, **settings)
-        for name, settings in TIMED.items()
-    }
-    console.print(f"Timing {command.task}, {command.algo}, width {command.width}, {os.cpu_count()} cores …")
-    raw, peak, rows = time_variants(base, agents, command.updates)
+def measure(task: str, algo: str, updates: int, width: int, population: int) -> dict[str, Any]:
+    """Everything on this machine: the engine, matrix products, each part of an update, whole updates, populations.
+
+    Args:
+        task: the task to step.
+        algo: ppo or trpo.
+        updates: updates timed per variant.
+        width: of the critics.
+        population: seeds trained together; 0: none.
+    """
+    base = RunConfig(task, steps=10**9, eval_freq=0, final_episodes=0)
+    agents = {name: AgentConfig(algo=algo, critic_hidden=(width,) * 2, **settings) for name, settings in TIMED.items()}
+    raw, peak, rows = time_variants(base, agents, updates)
     result: dict[str, Any] = {
-        "task": command.task,
-        "algo": command.algo,
-        "width": command.width,
+        "task": task,
+        "algo": algo,
+        "width": width,
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "device": jax.devices()[0].device_kind,
         "raw_steps_per_second": raw,
         "gemm_gflops": peak / 1e9,
         "variants": rows,
     }
-    if command.population:
-        floors = {row["variant"]: command.population * row["floor_seconds"] for row in rows}
-        found = time_population(base, agents["mcclt"], command.population, command.updates)
+    if population:
+        floors = {row["variant"]: population * row["floor_seconds"] for row in rows}
+        found = time_population(base, agents["mcclt"], population, updates)
         result["population"] = found | {"whole_over_floor": found["seconds_all"] / floors["mcclt"]}
         if on_cpu():
-            count, seconds = time_processes(base, agents, command.population, command.updates)
+            count, seconds = time_processes(base, agents, population, updates)
             ratios = {name: seconds[name] / floors[name] for name in agents}
             result["processes"] = {"count": count, "seconds_all": seconds, "whole_over_floor": ratios}
-    result["memory_mib"] = memory_mib()
-    show(console, result)
-    _deliver(command, result)
-
-
-def _deliver(command: "Bench", result: dict[str, Any]) -> None:
-    print(json.dumps(result))
-    if command.out:
-        checkpoint.write_atomically(command.out, (json.dumps(result, indent=2) + "\n").encode())
+    return result | {"memory_mib": memory_mib()}
 
 
 def best_of(function: Callable[[], Any], repeats: int) -> float:
@@ -340,7 +316,7 @@ def _time_share(base: RunConfig, agents: dict[str, AgentConfig], updates: int) -
     return found
 
 
-def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
+def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str, Any]:
     """A whole population on the `warp` engine: physics alone, collecting, learning, evaluating, and all together.
 
     The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. All together is two periods of
@@ -349,17 +325,16 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     from mcclt.envs import make_vec
     from mcclt.envs.warp import WarpVectorEnv, physics_seconds
 
-    make_vec(command.task, [(0,)], engine="warp").close()  # says what is missing, if anything is
+    make_vec(task, [(0,)], engine="warp").close()  # says what is missing, if anything is
     parts = [TIMED["plain"], TIMED["mcclt"], TIMED["ensemble of 5"]]
-    agents = {
-        f"{algo}-{part['critic']}": AgentConfig(algo=algo, critic_hidden=(command.width,) * 2, **part)
+    groups = {
+        f"{algo}-{part['critic']}": AgentConfig(algo=algo, critic_hidden=(width,) * 2, **part)
         for algo in ("ppo", "trpo")
         for part in parts
     }
-    seeds = max(1, command.agents // len(agents))
-    config = RunConfig(command.task, tuple(range(seeds)), 10**9, agents, engine="warp", eval_freq=0, final_episodes=0)
-    worlds = seeds * len(agents) * config.n_envs
-    console.print(f"Timing {command.task}: {seeds * len(agents)} agents, {worlds:,} worlds; compiling …")
+    seeds = max(1, agents // len(groups))
+    config = RunConfig(task, tuple(range(seeds)), 10**9, groups, engine="warp", eval_freq=0, final_episodes=0)
+    worlds = seeds * len(groups) * config.n_envs
     trainer = Trainer(config)
     assert isinstance(trainer.env, WarpVectorEnv)
     started = time.perf_counter()
@@ -367,7 +342,7 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     trainer.evaluate(config.eval_episodes, 0)
     compiling = time.perf_counter() - started
     seconds: dict[str, list[float]] = {"physics": [], "collect": [], "improve": [], "fit": [], "evaluate": []}
-    for k in range(command.updates):  # one thing after the other
+    for k in range(updates):  # one thing after the other
         if k < REPLAYED:
             steps, spent = physics_seconds(trainer.env, trainer.advance)
             seconds["physics"].append(spent / steps * worlds * config.horizon)
@@ -382,22 +357,22 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     trainer.evaluate(config.eval_episodes, 1)
     seconds["evaluate"].append((time.perf_counter() - started) * config.steps_per_update / RunConfig.eval_freq)
     trainer.extend(eval_freq=RunConfig.eval_freq)
-    updates = 2 * RunConfig.eval_freq // config.steps_per_update
+    last = 2 * RunConfig.eval_freq // config.steps_per_update
     started = time.perf_counter()
-    for _ in range(updates):  # as in training: critics are fitted, and agents evaluated, while rollouts are collected
+    for _ in range(last):  # as in training: critics are fitted, and agents evaluated, while rollouts are collected
         trainer.advance()
     trainer.flush()  # the second evaluation
-    whole = (time.perf_counter() - started) / updates
+    whole = (time.perf_counter() - started) / last
     jax.block_until_ready(trainer.states)
     trainer.close()
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     per_update = worlds * config.horizon
     stats = jax.devices()[0].memory_stats() or {}
     return {
-        "task": command.task,
-        "width": command.width,
+        "task": task,
+        "width": width,
         "device": jax.devices()[0].device_kind,
-        "agents": seeds * len(agents),
+        "agents": seeds * len(groups),
         "worlds": worlds,
         "physics_steps_per_second": per_update / medians["physics"],
         "collect_steps_per_second": per_update / medians["collect"],
@@ -409,23 +384,6 @@ def time_on_device(command: "Bench", console: Console) -> dict[str, Any]:
     }
 
 
-def show_device(console: Console, result: dict[str, Any]) -> None:
-    """The figures as lines."""
-    seconds = result["seconds_per_update"]
-    console.print(
-        f"{result['agents']} agents, {result['worlds']:,} worlds of {result['task']} on {result['device']}\n"
-        f"physics alone   {result['physics_steps_per_second']:>12,.0f} steps/s\n"
-        f"collecting      {result['collect_steps_per_second']:>12,.0f} steps/s, "
-        f"{result['collect_over_physics']:.0%} of it\n"
-        f"whole training  {result['steps_per_second']:>12,.0f} steps/s\n"
-        f"per update: collect {seconds['collect']:.2f} s, improve policies {seconds['improve']:.2f} s, "
-        f"fit critics {seconds['fit']:.2f} s, its share of evaluations {seconds['evaluate']:.2f} s; "
-        f"together {seconds['together']:.2f} s, because critics are fitted and agents evaluated meanwhile\n"
-        f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
-        f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
-    )
-
-
 def memory_mib() -> float:
     """Memory of this process now (Linux), or at its peak (elsewhere)."""
     try:
@@ -435,53 +393,3 @@ def memory_mib() -> float:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def show(console: Console, result: dict[str, Any]) -> None:
-    """The figures as a table."""
-    console.print(
-        f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
-        f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"
-    )
-    table = Table()
-    for column in (
-        "variant",
-        "steps/s",
-        "whole",
-        "collect",
-        "values",
-        "policy (its)",
-        "critic",
-        "floor",
-        "whole/floor",
-        "time/plain",
-        "weights/plain",
-    ):
-        table.add_column(column, justify="left" if column == "variant" else "right")
-    for row in result["variants"]:
-        s = row["seconds"]
-        table.add_row(
-            row["variant"],
-            f"{row['steps_per_second']:,.0f}",
-            *(f"{s[k]:.3f} s" for k in ("whole", "collect", "values")),
-            f"{s['policy']:.3f} s ({row['policy_iterations']:.0f})",
-            f"{s['critic']:.3f} s",
-            f"{row['floor_seconds']:.3f} s",
-            *(f"{row[k]:.2f}" for k in ("whole_over_floor", "time_over_plain", "parameters_over_plain")),
-        )
-    console.print(table)
-    console.print(f"memory {result['memory_mib']:,.0f} MiB")
-    if "population" in result:
-        p = result["population"]
-        console.print(
-            f"{p['seeds']} seeds of mcclt together: {p['cost_over_one']:.2f} times one seed, "
-            f"{p['whole_over_floor']:.2f} times their floor;"
-            f" memory {p['memory_mib'][0]:,.0f} → {p['memory_mib'][-1]:,.0f} MiB over its updates"
-        )
-    if "processes" in result:
-        q = result["processes"]
-        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in q["whole_over_floor"].items())
-        console.print(
-            f"in {q['count']} processes that share the cores (--workers {q['count']}): "
-            f"{q['seconds_all']['mcclt'] / p['seconds_all']:.2f} times as long; times their floor: {ratios}"
-        )

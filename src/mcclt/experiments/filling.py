@@ -23,9 +23,9 @@ def compare(
     engine: str = "",
 ) -> str:
     """The command that trains every variant with every algorithm and seed on every task, into a store."""
-    what = [",".join(tasks), "--variants", ",".join(variants), "--algo", ",".join(algos), "--config", config]
+    what = [",".join(tasks), "--variants", ",".join(variants), "--algo", ",".join(algos), "--settings", config]
     how = ["--seeds", seeds, "--steps", str(steps), "--episodes", str(episodes)]
-    stepped = ["--task-engine", engine] if engine else []
+    stepped = ["--engine", engine] if engine else []
     return shlex.join(["mcclt", "compare", *what, *how, *stepped, "--store", store])
 
 
@@ -53,7 +53,7 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     seeds = min([seeds, *(n for n in limits if n is not None)]) if None not in limits else seeds
     fixed = not all(map(has_paper_preset, tasks)) or any(s.configs == {"fixed"} for s in near)
     config = "fixed" if fixed else "authors"
-    return compare(tasks, [algo], variants, config, str(seeds), steps, episodes, _store(results))
+    return compare(tasks, [algo], variants, config, _spelt(range(seeds)), steps, episodes, _store(results))
 
 
 def _most_seeds(variant: str) -> int | None:
@@ -129,11 +129,11 @@ def _gathered(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, tuple[Any, ...
 
 
 def _spelt(seeds: Sequence[int]) -> str:
-    """0, 1, 2, 7 → 0..2,7..7; a number alone would be how many."""
+    """0, 1, 2, 7 → 0..2,7."""
     ends: list[list[int]] = []
     for seed in seeds:
         if ends and seed == ends[-1][1] + 1:
             ends[-1][1] = seed
         else:
             ends.append([seed, seed])
-    return ",".join(f"{first}..{last}" for first, last in ends)
+    return ",".join(f"{first}..{last}" if last > first else str(first) for first, last in ends)

@@ -135,7 +135,7 @@ def _open(trainer: Trainer, folder: Path) -> runs.Run:
         return runs.Run.create(folder, trainer.config, tensorboard=False)
     if (begun := meta["spec"]["engine"]) != trainer.spec.engine:
         raise CheckpointError(
-            f"It was begun with the {begun} engine and is at update {meta['update']}: continue with  --task-engine "
+            f"It was begun with the {begun} engine and is at update {meta['update']}: continue with  --engine "
             f"{begun}  or remove {folder} to begin again."
         )
     trainer.restore(arrays, meta, file)

@@ -186,7 +186,7 @@ class RayCluster:
             import ray.util.queue
             import ray.util.scheduling_strategies
         except ImportError:
-            raise MissingExtraError("The ray engine", "ray") from None
+            raise MissingExtraError("--backend ray", "ray") from None
         _check_address(address)
         try:
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

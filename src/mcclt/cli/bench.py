@@ -1,0 +1,136 @@
+"""`mcclt bench`."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional
+
+from mcclt.cli.command import Command
+from mcclt.console import plain_console
+from mcclt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Command):
+    """Measure speed and memory on this machine: engine, matrix products, each part, and the whole.
+
+    mcclt bench Hopper-v5
+    """
+
+    task: Annotated[str, Positional] = "Hopper-v5"
+    """The task to step."""
+    algo: Literal["ppo", "trpo"] = "ppo"
+    """The policy's update."""
+    updates: int = 6
+    """Updates timed per variant, after one that compiles."""
+    width: int = 128
+    """Critic width."""
+    population: int = 8
+    """Seeds trained together in the population test; 0: none."""
+    engine: Literal["auto", "warp"] = "auto"
+    """What steps the task; warp measures a whole population on a GPU instead."""
+    agents: int = 300
+    """warp: how many agents."""
+    out: Path | None = None
+    """Also write the figures as JSON to this file."""
+
+    def run(self) -> None:
+        """Measures, and prints a table and JSON."""
+        for name in ("updates", "width", "agents"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} is not allowed: it must be at least 1.")
+        if self.population < 0:
+            raise ConfigError(f"population = {self.population} is not allowed: it must be 0 or more.")
+        for name in ("algo", "population") if self.engine == "warp" else ("agents",):
+            if name in self.given:
+                raise ConfigError(f"--{name} says nothing about engine {self.engine}: leave it out.")
+        from mcclt.experiments.bench import measure, time_on_device
+        from mcclt.storage import checkpoint
+
+        console = plain_console()
+        if self.engine == "warp":
+            console.print(f"Timing {self.task} with {self.agents} agents on the GPU; compiling …")
+            result = time_on_device(self.task, self.agents, self.updates, self.width)
+            show_device(console, result)
+        else:
+            console.print(f"Timing {self.task}, {self.algo}, width {self.width}, {os.cpu_count()} cores …")
+            result = measure(self.task, self.algo, self.updates, self.width, self.population)
+            show(console, result)
+        print(json.dumps(result))
+        if self.out:
+            checkpoint.write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
+
+
+def show_device(console: "Console", result: dict[str, Any]) -> None:
+    """The figures as lines."""
+    seconds = result["seconds_per_update"]
+    console.print(
+        f"{result['agents']} agents, {result['worlds']:,} worlds of {result['task']} on {result['device']}\n"
+        f"physics alone   {result['physics_steps_per_second']:>12,.0f} steps/s\n"
+        f"collecting      {result['collect_steps_per_second']:>12,.0f} steps/s, "
+        f"{result['collect_over_physics']:.0%} of it\n"
+        f"whole training  {result['steps_per_second']:>12,.0f} steps/s\n"
+        f"per update: collect {seconds['collect']:.2f} s, improve policies {seconds['improve']:.2f} s, "
+        f"fit critics {seconds['fit']:.2f} s, its share of evaluations {seconds['evaluate']:.2f} s; "
+        f"together {seconds['together']:.2f} s, because critics are fitted and agents evaluated meanwhile\n"
+        f"first update and evaluation {result['first_update_and_evaluation_seconds']:.0f} s; "
+        f"GPU memory of JAX at its peak {result['gpu_memory_mib']:,.0f} MiB"
+    )
+
+
+def show(console: "Console", result: dict[str, Any]) -> None:
+    """The figures as a table."""
+    from rich.table import Table
+
+    console.print(
+        f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
+        f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"
+    )
+    table = Table()
+    for column in (
+        "variant",
+        "steps/s",
+        "whole",
+        "collect",
+        "values",
+        "policy (its)",
+        "critic",
+        "floor",
+        "whole/floor",
+        "time/plain",
+        "weights/plain",
+    ):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for row in result["variants"]:
+        s = row["seconds"]
+        table.add_row(
+            row["variant"],
+            f"{row['steps_per_second']:,.0f}",
+            *(f"{s[k]:.3f} s" for k in ("whole", "collect", "values")),
+            f"{s['policy']:.3f} s ({row['policy_iterations']:.0f})",
+            f"{s['critic']:.3f} s",
+            f"{row['floor_seconds']:.3f} s",
+            *(f"{row[k]:.2f}" for k in ("whole_over_floor", "time_over_plain", "parameters_over_plain")),
+        )
+    console.print(table)
+    console.print(f"memory {result['memory_mib']:,.0f} MiB")
+    if "population" in result:
+        p = result["population"]
+        console.print(
+            f"{p['seeds']} seeds of mcclt together: {p['cost_over_one']:.2f} times one seed, "
+            f"{p['whole_over_floor']:.2f} times their floor;"
+            f" memory {p['memory_mib'][0]:,.0f} → {p['memory_mib'][-1]:,.0f} MiB over its updates"
+        )
+    if "processes" in result:
+        q = result["processes"]
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in q["whole_over_floor"].items())
+        console.print(
+            f"in {q['count']} processes that share the cores (--workers {q['count']}): "
+            f"{q['seconds_all']['mcclt'] / p['seconds_all']:.2f} times as long; times their floor: {ratios}"
+        )

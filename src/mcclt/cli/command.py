@@ -1,0 +1,184 @@
+"""A command is a dataclass: its fields are its flags, the sentence below each is its help. Parsed once, by tyro."""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import itertools
+import textwrap
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+import tyro
+
+from mcclt.cli import flags
+from mcclt.errors import ConfigError, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What all commands share. Fields without a default must be given."""
+
+    given: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict, repr=False)
+    """The flags that were typed, by the names of their fields: all others have their defaults."""
+
+    GROUPS: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Boxes of the help, by title; flags in none of them are in the first box."""
+    FORMERLY: ClassVar[Mapping[str, str]] = {}
+    """Flags of earlier versions, and what to say about each."""
+
+    def run(self) -> None:
+        """Does what was asked for."""
+        raise NotImplementedError
+
+    @classmethod
+    def name(cls) -> str:
+        """The word behind `mcclt`."""
+        return cls.__name__.lower()
+
+    @classmethod
+    def parse(cls, args: Sequence[str]) -> Self:
+        """The command with the flags that were typed; anything unknown, missing or senseless is a `ConfigError`."""
+        known = flags_of(cls)
+        if not {"-h", "--help"} & {*args}:
+            _check_values_follow(args, known)
+        form, unknown = tyro.cli(
+            form_of(cls),
+            prog=f"mcclt {cls.name()}",
+            description=inspect.getdoc(cls),
+            args=args,
+            config=(tyro.conf.OmitArgPrefixes,),
+            return_unknown_args=True,
+        )
+        if unknown:
+            raise _unknown(cls, unknown[0], known)
+        typed = {name: value for group in form.values() for name, value in group.items()}
+        given = {n: v if known[n].switch else flags.read(n, known[n].kind, v) for n, v in typed.items()}
+        for flag in known.values():
+            if flag.default is dataclasses.MISSING and flag.name not in given:
+                raise ConfigError(f"{flag.metavar} is missing. `mcclt {cls.name()} --help` explains it.")
+        return cls(given=given, **given)
+
+
+class Flag(NamedTuple):
+    """One flag of a command."""
+
+    name: str
+    kind: Any
+    default: Any
+    positional: bool
+
+    @property
+    def switch(self) -> bool:
+        """Whether it is --this or --no-this, without a value."""
+        return self.kind is bool
+
+    @property
+    def metavar(self) -> str:
+        """The word for its value in help."""
+        word = flags.spelling(self.kind).metavar
+        return self.name.upper() if self.positional and word in ("NAME", "PATH") else word
+
+    @property
+    def spelt(self) -> str:
+        """As it is typed."""
+        return self.metavar if self.positional else f"--{self.name.replace('_', '-')}"
+
+    def as_argument(self, sentence: str) -> Any:
+        """For tyro, which is told to read words and no more; what `unset` means is said in the sentence."""
+        default = "" if self.default is dataclasses.MISSING else flags.show(self.default, self.kind)
+        hint = "(required)" if self.default is dataclasses.MISSING else f"(default: {default})"
+        if self.default == "" or (default == flags.UNSET and f"{flags.UNSET}:" in sentence):
+            hint = ""
+        about = tyro.conf.arg(help=sentence, help_behavior_hint=hint, metavar=None if self.switch else self.metavar)
+        kind = bool if self.switch else str
+        return Annotated[kind, about, tyro.conf.Positional] if self.positional else Annotated[kind, about]
+
+
+def flags_of(cls: type[Command]) -> dict[str, Flag]:
+    """The flags of a command, by name."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = {}
+    for f in dataclasses.fields(cls):
+        marks = getattr(hints[f.name], "__metadata__", ())
+        if tyro.conf.Suppress not in marks:
+            default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            found[f.name] = Flag(f.name, hints[f.name], default, tyro.conf.Positional in marks)
+    return found
+
+
+def form_of(cls: type[Command]) -> Any:
+    """A command for tyro: a dictionary per group, which has the flags that were given and no others."""
+    known, said = flags_of(cls), sentences(cls)
+    titles = {name: title for title, names in cls.GROUPS.items() for name in names}
+    groups: dict[str, dict[str, Any]] = {title: {} for title in ("", *cls.GROUPS)}
+    order = [name for names in cls.GROUPS.values() for name in names]
+    for name in sorted(known, key=lambda n: order.index(n) if n in order else -1):
+        title = titles.get(name, "")
+        sentence = said.get(name, "")
+        if sentence.startswith(start := f"{title}: "):
+            sentence = sentence[len(start)].upper() + sentence[len(start) + 1 :]
+        groups[title][name] = known[name].as_argument(sentence)
+    make: Any = typing.TypedDict
+    forms = {title: make(title or cls.__name__, group, total=False) for title, group in groups.items()}
+    return make(cls.name(), {t or "own": Annotated[form, tyro.conf.arg(name=t)] for t, form in forms.items()})
+
+
+def sentences(cls: type) -> dict[str, str]:
+    """The sentence below each field of a dataclass and of those it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(each):
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(tree, ast.ClassDef)
+            for line, below in zip(tree.body, tree.body[1:], strict=False):
+                match line, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = " ".join(text.split())
+    return found
+
+
+MEANT = {
+    "batch_size": "minibatch_size",
+    "env": "task",
+    "env_id": "task",
+    "environment": "task",
+    "hidden": "policy_hidden",
+    "lr": "learning_rate",
+    "n_epochs": "policy_iterations",
+    "n_steps": "steps_per_update",
+    "num_envs": "n_envs",
+    "num_seeds": "n_seeds",
+    "output": "out",
+    "total_timesteps": "steps",
+    "timesteps": "steps",
+}
+"""What other libraries call things."""
+
+
+def _unknown(cls: type[Command], token: str, known: Mapping[str, Flag]) -> ConfigError:
+    """The sentence about a word that a command does not know."""
+    command = f"`mcclt {cls.name()}`"
+    if not token.startswith("-"):
+        return ConfigError(f"{command} does not know what to do with {shown(token)}. {command[:-1]} --help` explains.")
+    flag = token.split("=")[0]
+    name = flag.lstrip("-").replace("-", "_")
+    if name in cls.FORMERLY:
+        return ConfigError(cls.FORMERLY[name])
+    spelt = {n: f.spelt for n, f in known.items()} | {f"no_{n}": f"--no-{n}" for n, f in known.items() if f.switch}
+    near = [MEANT[name]] if MEANT.get(name) in spelt else difflib.get_close_matches(name, spelt, n=1)
+    if not near:
+        return ConfigError(f"{command} has no flag {flag}. {command[:-1]} --help` lists them.")
+    if spelt[near[0]].startswith("--"):
+        return ConfigError(f"{command} has no flag {flag}. Did you mean {spelt[near[0]]}?")
+    return ConfigError(f"{command} has no flag {flag}. Did you mean {spelt[near[0]]}, which is typed without a flag?")
+
+
+def _check_values_follow(args: Sequence[str], known: Mapping[str, Flag]) -> None:
+    """Refuses a flag at the end, or with another behind it, that needs a value."""
+    need = {flag.spelt: flag for flag in known.values() if not flag.switch}
+    for flag, value in itertools.pairwise([*args, "--"]):
+        if (spelt := flag.replace("_", "-")) in need and value.startswith("--"):
+            raise ConfigError(f"{spelt} needs a value: {spelt} {need[spelt].metavar}.")

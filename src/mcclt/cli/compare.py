@@ -1,0 +1,95 @@
+"""`mcclt compare`."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional
+
+from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
+from mcclt.cli.machinery import Machinery, end
+from mcclt.console import plain_console
+from mcclt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.experiments.store import Cell, Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Machinery):
+    """Compare variants on one or more tasks, over seeds, with statistics.
+
+    mcclt compare Hopper-v5 --variants plain,mcclt,ensemble --algo ppo,trpo --n-seeds 10 --steps 1M
+    """
+
+    tasks: Annotated[tuple[str, ...], Spelling("TASK,...", names), Positional]
+    """Task ids such as Hopper-v5."""
+    variants: Variants = ("plain", "mcclt", "ensemble")
+    """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore), settings changed behind an @:
+    mcclt@n_quantiles=4+guide=symmetric."""
+    algo: Comma = ("ppo",)
+    """ppo, trpo or both."""
+    n_seeds: int | None = 10
+    """How many seeds: 10 trains the seeds 0 to 9."""
+    steps: Steps = 1_000_000
+    """Environment steps per agent."""
+    settings: Literal["authors", "fixed"] = "fixed"
+    """fixed: the same settings on every task; authors: their best ones for this task."""
+    episodes: int = 100
+    """Deterministic episodes of each agent at the end."""
+
+    def run(self) -> None:
+        """Trains what is missing, and shows the statistics."""
+        from mcclt.experiments.setups import make_setup
+        from mcclt.experiments.store import Store
+
+        run = {"steps": self.steps, "final_episodes": self.episodes, "engine": self.engine}
+        seeds = self.named_seeds()
+        chosen = itertools.product(self.tasks, self.algo, self.variants)
+        setups = [make_setup(task, algo, variant, self.settings, **run) for task, algo, variant in chosen]
+        cells = [(setup, seed) for setup in setups for seed in seeds]
+        if not cells:
+            raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
+        if self.episodes < 1:
+            raise ConfigError(f"episodes = {self.episodes} is not allowed: it must be at least 1.")
+        self.check([*dict.fromkeys(setup.task for setup in setups)])
+        console = plain_console()
+        store = Store(self.store, create=True)
+        tally = self.compute(store, cells, console)
+        _show(store, cells, console)
+        end(store, tally, console)
+
+
+def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
+    """Each variant, and how it differs from the first of its task and algorithm; p-values are Holm's over them all."""
+    from rich.table import Table
+
+    from mcclt.experiments.analysis import stats
+
+    wanted = {setup.key: setup for setup, _ in cells}
+    results = {(s.task, s.name, s.digest): s for s in store.load().series}
+    found = [results[key] for key in wanted if key in results]
+    firsts = {(s.task, s.algo): s for s in reversed(found)}
+    pairs = [(s, firsts[s.task, s.algo]) for s in found if s is not firsts[s.task, s.algo]]
+    differences = [stats.compare(a.scores, b.scores, a.label, b.label) for a, b in pairs]
+    adjusted = stats.holm([d.p for d in differences])
+    known = {id(a): (d, p) for (a, _), d, p in zip(pairs, differences, adjusted, strict=True)}
+    for task in dict.fromkeys(s.task for s in found):
+        table = Table(title=f"{task}, {cells[0][0].config.steps:,} steps", title_justify="left")
+        for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
+            first = column == "variant"  # names differ at their ends: they are folded, never cut
+            table.add_column(column, justify="left" if first else "right", overflow="fold" if first else "ellipsis")
+        for s in (s for s in found if s.task == task):
+            summary = stats.summarise(s.scores)
+            row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
+            if id(s) in known:
+                d, p = known[id(s)]
+                interval = f"{d.low:+,.1f} … {d.high:+,.1f}" if d.p is not None else "–"
+                row += [f"{d.difference:+,.1f}", interval, f"{p:.3f}" if p is not None else "–"]
+            table.add_row(*row)
+        console.print(table)
+    for sentence in dict.fromkeys(d.why for d in differences if d.why):
+        console.print(sentence, soft_wrap=True)

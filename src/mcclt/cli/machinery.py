@@ -1,0 +1,206 @@
+"""What `mcclt compare` and `mcclt reproduce` share: where cells are computed, and what is said before and after."""
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mcclt.cli.command import Command
+from mcclt.cli.flags import Seeds, seeds_of
+from mcclt.config import RunConfig
+from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.experiments.runner import Tally
+    from mcclt.experiments.store import Cell, Store
+    from mcclt.experiments.workers import Workers
+
+CPU_POPULATION = 8
+"""Seeds of one setup that train together on a CPU: few, so that little is lost with a worker."""
+GPU_POPULATION = 360
+"""Agents, of several setups, that train together on a GPU, which many small networks fill better."""
+LONG = 1_000_000
+"""Steps in all, from which on it is worth saying how they would be done sooner."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machinery(Command):
+    """Which seeds, and where and how they are trained."""
+
+    seeds: Seeds = ()
+    """Seeds by name: 3 (that one alone), 0,3,7 or 5..14; unset: --n-seeds of them."""
+    n_seeds: int | None = None
+    """How many seeds: 10 trains the seeds 0 to 9; unset: the scale's."""
+    store: Path = Path("results")
+    """The directory of results; what is in it already is not computed again."""
+    engine: str = "auto"
+    """What steps the tasks: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""
+    backend: Literal["local", "ray"] = "local"
+    """Where agents train. local: this machine; ray: a Ray cluster (extra: ray), started here unless --address names
+    one."""
+    workers: int = 1
+    """local: processes that train side by side, each with its share of the cores; one per core is faster than
+    one for all. On one GPU they pay for plans of several tasks, under NVIDIA's MPS."""
+    address: str | None = None
+    """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
+    cpus: float | None = None
+    """ray: cores each unit of work needs; unset: 2."""
+    gpus: float = 0
+    """ray: GPUs each unit of work needs; may be a fraction."""
+    population: int | None = None
+    """Agents that train together in one process; unset: 8 seeds of a variant on a CPU, 360 agents on a GPU."""
+    quiet: bool = False
+    """Show no progress."""
+
+    GROUPS: ClassVar = {"machine": "store engine backend workers address cpus gpus population quiet".split()}
+    FORMERLY: ClassVar = {
+        "task_engine": "--task-engine is now --engine.",
+        "config": "--config authors and --config fixed are now --settings authors and --settings fixed.",
+    }
+
+    def named_seeds(self) -> tuple[int, ...]:
+        """The seeds that --seeds names or --n-seeds counts; a single number is pointed out, as it once was a count."""
+        if self.n_seeds is not None and ("n_seeds" in self.given or not self.seeds):
+            return seeds_of(self.seeds, self.n_seeds)
+        if len(self.seeds) == 1 and self.seeds[0] > 1:
+            (seed,) = self.seeds
+            print(f"mcclt: --seeds {seed} is the single seed {seed}; --n-seeds {seed} trains {seed}.", file=sys.stderr)
+        return RunConfig("", seeds=self.seeds).seeds if self.seeds else ()  # refuses repetitions and seeds too large
+
+    def check(self, tasks: Sequence[str]) -> None:
+        """Refuses what makes no sense before anything is written; an environment of each task is made for that."""
+        from mcclt.envs import ENGINES, make_vec
+
+        for name in ("workers", "population"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value} is not allowed: it must be at least 1.")
+        if self.cpus is not None and not self.cpus > 0:
+            raise ConfigError(f"cpus = {self.cpus:g} is not allowed: it must be more than 0.")
+        if not self.gpus >= 0:
+            raise ConfigError(f"gpus = {self.gpus:g} is not allowed: it must be 0 or more.")
+        if self.engine in ("local", "ray"):
+            raise ConfigError(f"--engine {self.engine} is now --backend {self.engine}.")
+        if self.engine not in ("auto", *ENGINES):
+            raise UnknownNameError("engine", self.engine, ("auto", *ENGINES))
+        for name in ("address", "cpus", "gpus"):
+            if self.backend != "ray" and name in self.given:
+                raise ConfigError(f"--{name} is for a Ray cluster: add --backend ray.")
+        if self.backend == "ray" and "workers" in self.given:
+            raise ConfigError("--workers is for this machine: leave it out with --backend ray.")
+        if self.backend == "ray" and importlib.util.find_spec("ray") is None:
+            raise MissingExtraError("--backend ray", "ray")
+        for task in tasks:
+            make_vec(task, [(0, 0, 0, 0)]).close()
+
+    def compute(self, store: "Store", cells: Sequence["Cell"], console: "Console") -> "Tally":
+        """Computes what is missing."""
+        from mcclt.cli.display import PlanDisplay
+        from mcclt.experiments.runner import Tally, run_cells
+        from mcclt.experiments.units import cut_off
+        from mcclt.training.compilation import use_cache
+
+        todo = store.missing(cells)
+        if not todo:
+            return Tally(there=len(cells))
+        use_cache()
+        with contextlib.ExitStack() as stack:
+            display = stack.enter_context(PlanDisplay(console, self.quiet))
+            mix = _has_gpu() if self.backend == "local" else self.gpus > 0
+            workers = stack.enter_context(contextlib.closing(self._workers(store, display, pin=not mix)))
+            if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
+                console.print(advice, soft_wrap=True)
+            population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
+            try:
+                return run_cells(store, cells, workers, display, population, mix)
+            except KeyboardInterrupt:
+                console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
+                raise SystemExit(130) from None
+
+    def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
+        """How the same would be done sooner on this machine, if there is a way."""
+        from mcclt.envs.api import available_cores
+
+        if self.quiet or self.backend != "local" or sum(setup.config.steps for setup, _ in todo) < LONG:
+            return ""
+        if mix and self.workers > 1 and not _has_mps():
+            return (
+                "The processes use the GPU in turns. Start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), and they "
+                "use it together: faster."
+            )
+        count = min(available_cores(), len(todo))
+        if not mix and self.workers == 1 and count > 1:
+            return f"With --workers {count}, processes of about 1 GB that share the cores, this would be faster."
+        return ""
+
+    def gpu_population(self, cells: Sequence["Cell"], console: "Console") -> int:
+        """`GPU_POPULATION`, or what fits into each process's share of this machine's GPU, which is said beforehand."""
+        from mcclt.envs import make_vec
+        from mcclt.experiments import memory
+
+        total = memory.gpu_bytes()
+        if total is None:
+            return GPU_POPULATION
+        total = int(total * (1 / self.workers if self.backend == "local" else min(1, self.gpus)))
+        setups = {setup.key: setup for setup, _ in cells}.values()
+        specs = {}
+        for task in {setup.task for setup in setups}:
+            with contextlib.closing(make_vec(task, [(0, 0, 0, 0)])) as env:
+                specs[task] = env.spec
+        largest = max(memory.agent_bytes(setup.config, setup.agent, specs[setup.task]) for setup in setups)
+        fits = memory.agents_that_fit(largest, total)
+        if fits < GPU_POPULATION:
+            console.print(
+                f"At most {fits} agents fit together into {total / 1e9:.0f} GB of the GPU: larger units are split."
+            )
+        return min(GPU_POPULATION, fits)
+
+    def _workers(self, store: "Store", display: Any, pin: bool) -> "Workers":
+        from mcclt.experiments import workers
+
+        if self.backend == "ray":
+            return workers.RayCluster(store, self.address, self.cpus, self.gpus)
+        if self.workers > 1:
+            return workers.Processes(self.workers, pin)
+        return workers.InProcess(display.progress)
+
+
+def end(store: "Store", tally: "Tally", console: "Console") -> None:
+    """Says what became of the cells, and writes the report of what there is."""
+    from mcclt.cli.display import count
+    from mcclt.pages import report
+
+    if tally.elsewhere:
+        console.print(f"Another process is computing {count(tally.elsewhere)}; run this again to check.")
+    results = store.load()
+    for sentence in (*results.problems, *results.notes):
+        console.print(sentence, soft_wrap=True)
+    console.print(f"{count(tally.done)} computed, {tally.there} were there. Store: {store.path}", soft_wrap=True)
+    if results.series or results.timings:
+        console.print(f"Report: {report.write(results, store.path / 'report')}", soft_wrap=True)
+    if tally.failures:
+        first, *rest = tally.failures
+        more = f" (and {len(rest)} more)" if rest else ""
+        raise MccltError(f"{len(tally.failures)} without a result: {first}{more}")
+
+
+def _again() -> str:
+    return shlex.join(["mcclt", *sys.argv[1:]])
+
+
+def _has_gpu() -> bool:
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
+def _has_mps() -> bool:
+    """Whether NVIDIA's Multi-Process Service is there: its daemon listens at this place."""
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()

@@ -1,0 +1,167 @@
+"""`mcclt reproduce`."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mcclt.cli.flags import Comma, Steps, Variants
+from mcclt.cli.machinery import Machinery, end
+from mcclt.console import plain_console
+from mcclt.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.experiments.plan import Part, Scale
+    from mcclt.experiments.store import Cell, Store
+
+COSTED = ("plain", "qr", "mcclt", "mcclt@trunk=shared", "ensemble")
+"""What table 2 times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(Machinery):
+    """Reproduce the paper's tables, figures and ablations; with no argument, show the plan and its cost.
+
+    mcclt reproduce --table 1 --tasks Hopper,HalfCheetah --scale short
+    """
+
+    table: Comma = ()
+    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration)."""
+    figure: Comma = ()
+    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble)."""
+    ablation: Comma = ()
+    """quantiles, variance-head, weight-site, guide, crossing, trunk."""
+    tasks: Comma = ()
+    """Names of the paper (Hopper) or ids (Hopper-v5); unset: all eight."""
+    algo: Comma = ()
+    """Only this algorithm: ppo or trpo."""
+    variants: Variants = ()
+    """Only these variants."""
+    scale: Literal["smoke", "short", "paper"] | None = None
+    """smoke: 8k steps, 2 seeds; short: 100k steps, 3 seeds; paper: 1M steps, 30 seeds."""
+    steps: Steps | None = None
+    """Environment steps per agent; unset: the scale's."""
+    settings: Literal["authors", "fixed"] = "authors"
+    """authors: their best settings for each task; fixed: the same on every task."""
+
+    def run(self) -> None:
+        """Shows the plan, or trains what it lacks."""
+        from mcclt.experiments import plan
+        from mcclt.experiments.setups import parse_variant
+        from mcclt.experiments.store import Store
+
+        console = plain_console()
+        parts = plan.parts_of(self.table, self.figure, self.ablation)
+        tasks, algos = plan.check_names(self.tasks, self.algo)
+        known = {variant for part in parts for variant in part.variants}
+        variants = [parse_variant(variant)[0] for variant in self.variants]
+        for variant in variants:
+            if variant not in known:
+                raise UnknownNameError("variant", variant, sorted(known), "These are in the parts you chose.")
+        seeds = self.named_seeds()
+
+        def cells_at(scale: "Scale") -> list["Cell"]:
+            return plan.cells_of(
+                parts,
+                tasks,
+                seeds or range(scale.seeds),
+                self.settings,
+                algos,
+                variants,
+                seeds_fixed=bool(seeds),
+                steps=scale.steps if self.steps is None else self.steps,
+                final_episodes=scale.episodes,
+                engine=self.engine,
+            )
+
+        nothing = not cells_at(plan.SCALES["paper"])
+        if nothing and plan.TABLES["2"] not in parts:
+            raise ConfigError(
+                "Nothing to compute: the parts you chose do not have these algorithms and variants together."
+            )
+        self.check(tasks)
+        enough = "paper" if nothing or (self.steps and seeds) else None  # nothing is left for a scale to say
+        scale = plan.SCALES[self.scale or enough or _ask(self.store, parts, tasks, cells_at, console)]
+        store = Store(self.store, create=True)
+        tally = self.compute(store, cells_at(scale), console)
+        if plan.TABLES["2"] in parts:
+            _measure_costs(store, tasks, console)
+        end(store, tally, console)
+
+
+def _ask(
+    path: Path,
+    parts: Sequence["Part"],
+    tasks: Sequence[str],
+    cells_at: Callable[["Scale"], list["Cell"]],
+    console: "Console",
+) -> str:
+    """Prints what each scale would cost, and asks which."""
+    from rich.table import Table
+
+    from mcclt.experiments import plan
+    from mcclt.experiments.store import Store
+
+    console.print("The plan:")
+    for part in parts:
+        console.print(f"  {part.title}")
+    console.print(f"on {', '.join(tasks)}.\n", soft_wrap=True)
+    table = Table()
+    for column in ("scale", "steps", "seeds", "cells", "to do", "about", ""):
+        table.add_column(column, justify="left" if column in ("scale", "") else "right")
+    store = Store(path) if (path / "store.json").exists() else None
+    known = store.load() if store else None
+    for name, scale in plan.SCALES.items():
+        cells = cells_at(scale)
+        todo = [cell for cell in cells if store is None or not store.has(cell)]
+        seconds = sum(plan.seconds_of(cell, known) for cell in todo)
+        steps = f"{cells[0][0].config.steps:,}" if cells else "–"
+        seeds = str(len({seed for _, seed in cells}))
+        table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
+    console.print(table)
+    console.print("(For two cores, or as such cells took on a machine like this; --workers and Ray divide it.)")
+    if not sys.stdin.isatty():
+        raise ConfigError("Which scale? Give --scale smoke, short or paper.")
+    answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
+    if not answer:
+        raise SystemExit(0)
+    if answer not in plan.SCALES:
+        raise UnknownNameError("scale", answer, plan.SCALES)
+    return answer
+
+
+def _measure_costs(store: "Store", tasks: Sequence[str], console: "Console") -> None:
+    """Times updates of the variants side by side on each task, at one width, and stores it."""
+    from mcclt.experiments.bench import time_variants
+    from mcclt.experiments.setups import make_setup
+    from mcclt.storage import runs
+
+    for task in tasks:
+        setups = {variant: make_setup(task, "ppo", variant, "fixed") for variant in COSTED}
+        base = dataclasses.replace(setups["plain"].config, steps=10**9, eval_freq=0, final_episodes=0)
+        console.print(f"Timing {', '.join(COSTED)} on {task} …", soft_wrap=True)
+        raw, peak, rows = time_variants(base, {name: s.agent for name, s in setups.items()}, updates=4)
+        known = runs.versions()
+        timing = {
+            "task": task,
+            "algo": "ppo",
+            "machine": {"cpu": known["cpu"], "cores": known["cpu_count"]},
+            "device": ", ".join(known["devices"]),
+            "raw_steps_per_second": raw,
+            "gemm_gflops": peak / 1e9,
+            "rows": [
+                {
+                    "variant": row["variant"],
+                    "seconds_per_update": row["seconds"]["whole"],
+                    "critic_parameters": row["critic_parameters"],
+                    "steps_per_second": row["steps_per_second"],
+                }
+                for row in rows
+            ],
+            "measured": known["started"],
+        }
+        store.write_timing(f"{task}__ppo", timing)

@@ -1,0 +1,65 @@
+"""What commands print about settings and returns, and the records they write."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from mcclt.config import AgentConfig, RunConfig, fields_of, to_dict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
+    """One record per agent."""
+    return [
+        # JSON has no NaN: an episode that failed is null
+        {
+            "group": g,
+            "seed": s,
+            "returns": [float(x) if math.isfinite(x) else None for x in r],
+            "lengths": [int(x) for x in n],
+        }
+        for (g, s), r, n in zip(agents, returns, lengths, strict=True)
+    ]
+
+
+def show_config(console: "Console", config: RunConfig, engine: str) -> None:
+    """Prints the resolved configuration, a column per group."""
+    from rich.table import Table
+
+    table = Table(title=f"{config.task} on the {engine} engine", title_justify="left")
+    table.add_column("setting", no_wrap=True)
+    for name in config.groups:
+        table.add_column(name)
+    data = to_dict(config)
+    for name in fields_of(RunConfig):
+        if name not in ("task", "groups"):
+            value = data[name]
+            table.add_row(name, *[_short(value)] * len(config.groups))
+    table.add_section()
+    for name in fields_of(AgentConfig):
+        table.add_row(name, *(_short(getattr(agent, name)) for agent in config.groups.values()))
+    console.print(table)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        if len(value) > 4 and list(value) == list(range(value[0], value[-1] + 1)):
+            return f"{value[0]}..{value[-1]}"
+        return ",".join(map(str, value))
+    return f"{value:,}" if type(value) is int and value >= 10_000 else "–" if value is None else str(value)
+
+
+def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:
+    """A table of deterministic returns: mean over episodes for each seed, mean ± SE over seeds per group."""
+    import numpy as np
+    from rich.table import Table
+
+    table = Table(title=f"Deterministic returns, {returns.shape[1]} episodes per seed", title_justify="left")
+    for column in ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed"):
+        table.add_column(column, justify="left" if column == "group" else "right")
+    for group in dict.fromkeys(g for g, _ in agents):
+        means = np.array([returns[i].mean() for i, (g, _) in enumerate(agents) if g == group])
+        error = f"{means.std(ddof=1) / np.sqrt(len(means)):.1f}" if len(means) > 1 else "–"
+        table.add_row(group, str(len(means)), f"{means.mean():.1f}", error, f"{means.min():.1f}", f"{means.max():.1f}")
+    console.print(table)

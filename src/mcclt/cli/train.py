@@ -1,0 +1,231 @@
+"""`mcclt train`."""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from tyro.conf import Positional, Suppress
+
+from mcclt.cli.command import Command
+from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
+from mcclt.config import FREE, PRESETS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
+from mcclt.console import plain_console
+from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.storage.runs import Run
+    from mcclt.training.loop import Trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Command, RunConfig, AgentConfig):
+    """Train agents on a task.
+
+    mcclt train Hopper-v5 --n-seeds 8 --steps 1M --preset paper
+    """
+
+    task: Annotated[str, Positional] = ""
+    """A task id such as Hopper-v5; `mcclt envs` lists them."""
+    seeds: Seeds = RunConfig.seeds
+    n_seeds: int | None = None
+    """How many seeds: 8 trains the seeds 0 to 7; unset: those of --seeds."""
+    steps: Steps = RunConfig.steps
+    eval_freq: Steps = RunConfig.eval_freq
+    checkpoint_freq: Steps = RunConfig.checkpoint_freq
+    policy_hidden: Widths = AgentConfig.policy_hidden
+    critic_hidden: Widths = AgentConfig.critic_hidden
+    groups: Annotated[Mapping[str, AgentConfig], Suppress] = dataclasses.field(default_factory=dict)
+    variants: Comma = ()
+    """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
+    --algo, or with its own as in trpo-mcclt."""
+    preset: str | None = None
+    """paper: the authors' best configuration for this task."""
+    config: Path | None = None
+    """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
+    out: Path | None = None
+    """The run directory; unset: runs/TASK__VARIANTS__TIME."""
+    resume: Path | None = None
+    """Continue this run directory exactly (--steps may be raised; --on-nan, --threads and --step-timeout changed)."""
+    quiet: bool = False
+    """Show no progress."""
+    wandb: bool = False
+    """Also log to Weights & Biases (extra: wandb)."""
+
+    GROUPS: ClassVar = {
+        "run": """seeds n_seeds steps variants preset config resume engine n_envs stagger steps_per_update
+            max_episode_steps threads eval_freq eval_episodes final_episodes on_nan step_timeout""".split(),
+        "agent": """algo critic weighting gamma gae_lambda value_target normalize_obs normalize_reward policy_hidden
+            log_std_init target_kl minibatch_size""".split(),
+        "PPO": "learning_rate policy_iterations clip_range".split(),
+        "TRPO": "cg_max_steps cg_damping line_search_shrinking_factor line_search_max_iter kl_direction".split(),
+        "critic": """critic_hidden critic_learning_rate critic_iterations members n_quantiles kappa guide variance_head
+            variance_floor trunk qr_target""".split(),
+        "weights": "w_tar w_min temperature weight_site crossing_error".split(),
+        "output": "out checkpoint_freq quiet wandb".split(),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Settings are checked when preset, file and flags are together."""
+
+    def run(self) -> None:
+        """Trains, evaluates, and keeps everything in a run directory."""
+        config = self.resolve() if self.resume is None else self.resumed(self.resume)
+        console = plain_console()
+        from mcclt.cli.tables import show_config
+        from mcclt.storage import runs
+        from mcclt.training.compilation import use_cache
+        from mcclt.training.loop import Trainer
+
+        use_cache()
+        trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
+        with contextlib.closing(trainer):
+            if self.resume is None:
+                run = runs.Run.create(self.out or runs.default_path(config), trainer.config, self.wandb)
+                if not self.quiet:
+                    show_config(console, trainer.config, trainer.spec.engine)
+            else:
+                run = _resume(self.resume, self.wandb, trainer, console)
+            with contextlib.closing(run):
+                _train(trainer, run, console, self.quiet)
+
+    def settings(self, cls: type) -> dict[str, Any]:
+        """The settings of an agent or of a run that were typed."""
+        found = {name: value for name, value in self.given.items() if name in fields_of(cls)}
+        if self.n_seeds is not None and cls is RunConfig:
+            found["seeds"] = seeds_of(self.given.get("seeds"), self.n_seeds)
+        return found
+
+    def resolve(self) -> RunConfig:
+        """Defaults < preset < file < flags, for every group."""
+        file = read_file(self.config) if self.config else {}
+        groups = file.pop("groups", {})
+        if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):
+            raise ConfigError('groups must be a table of tables, such as [groups.plain] critic = "plain".')
+        run = {n: coerce(RunConfig, n, file.pop(n)) for n in fields_of(RunConfig) if n in file}
+        run |= self.settings(RunConfig)
+        task = run.setdefault("task", "")
+        if not task:
+            raise ConfigError("Which task? Name one, such as  mcclt train Hopper-v5  (`mcclt envs` lists them).")
+        flags = self.settings(AgentConfig)
+        if self.variants:
+            if groups:
+                raise ConfigError("--variants and the [groups] of a file both say what to train: leave one out.")
+            for name in ("critic", "weighting"):
+                if name in flags or name in file:
+                    where = f"--{name}" if name in flags else f"{name} in {self.config}"
+                    raise ConfigError(f"--variants says the critic and the weighting of each group: leave out {where}.")
+            # A variant of the paper is what it is; a group of a file may be changed by flags, like all of the file.
+            agents = {name: self._agent(task, file | flags | _variant(name)) for name in self.variants}
+        elif groups:
+            agents = {name: self._agent(task, file | group | flags) for name, group in groups.items()}
+        else:
+            agent = self._agent(task, file | flags)
+            agents = {_label(agent): agent}
+        return override(RunConfig("", groups=agents), run)
+
+    def _agent(self, task: Any, settings: dict[str, Any]) -> AgentConfig:
+        """Settings on top of the preset that is meant for their algorithm and critic."""
+        if self.preset is None:
+            return override(AgentConfig(), settings)
+        if self.preset not in PRESETS:
+            raise UnknownNameError("preset", self.preset, PRESETS)
+        parts = (settings.get(name, getattr(AgentConfig, name)) for name in ("algo", "critic"))
+        return override(AgentConfig(), PRESETS[self.preset](str(task), *map(str, parts)) | settings)
+
+    def resumed(self, path: Path) -> RunConfig:
+        """The stored configuration; flags may raise `steps`, and change what does not change the learning."""
+        from mcclt.storage.runs import stored_config
+
+        stored = stored_config(path)
+        if self.variants or self.preset or self.config or self.out:
+            raise ConfigError("--resume continues a run as it is: leave out --variants, --preset, --config and --out.")
+        run = self.settings(RunConfig)
+        changed = [n for n, value in run.items() if value != getattr(stored, n) and n not in FREE]
+        for agent in stored.groups.values():  # a flag speaks to every group
+            changed += [n for n, value in self.settings(AgentConfig).items() if value != getattr(agent, n)]
+        if changed:
+            raise ConfigError(
+                f"{path} was started with another {changed[0]}: resuming must not change the configuration."
+                " Leave the flag out, or start a new run."
+            )
+        if run.get("steps", stored.steps) < stored.steps:
+            raise ConfigError(f"{path} was started with {stored.steps:,} steps, which can only be raised.")
+        return override(stored, {name: value for name, value in run.items() if name in FREE})
+
+
+def _variant(name: str) -> dict[str, Any]:
+    """A variant of the paper, alone or behind an algorithm's name: mcclt, trpo-mcclt."""
+    if name in VARIANTS:
+        return dict(VARIANTS[name])
+    algo, _, variant = name.partition("-")
+    if variant not in VARIANTS:
+        raise UnknownNameError("variant", name, VARIANTS, "Put an algorithm before it to fix that: trpo-mcclt.")
+    return VARIANTS[variant] | {"algo": algo}
+
+
+def _label(agent: AgentConfig) -> str:
+    """The paper's name for a combination, or its parts."""
+    for name, parts in VARIANTS.items():
+        if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
+            if agent.weighting is None and name == "mcclt-nw":
+                continue  # unset means the paper's pairing: MC-CLT with its weights
+            return f"{agent.algo}-{name}"
+    return f"{agent.algo}-{agent.critic}-{agent.weighting}"
+
+
+def _resume(path: Path, wandb: bool, trainer: "Trainer", console: "Console") -> "Run":
+    """Puts the trainer where the newest good checkpoint left it, and says what a person should know."""
+    from mcclt.storage import runs
+    from mcclt.training.loop import new_episodes
+
+    arrays, meta, file, passed = runs.load_latest(path)
+    exact = trainer.restore(arrays, meta, file)
+    for line in passed:
+        console.print(f"Passed over: {line}", soft_wrap=True)
+    run = runs.Run.resume(path, trainer.config, trainer.update, wandb)
+    console.print(f"Resuming {run.path} at {trainer.step:,} steps.", soft_wrap=True)
+    if not exact:
+        console.print(new_episodes(trainer.spec), soft_wrap=True)
+    return run
+
+
+def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
+    from mcclt import interrupts
+    from mcclt.cli.tables import evaluation_data, show_returns
+    from mcclt.storage.runs import checkpoints, resume_command
+    from mcclt.training.loop import run as run_training
+    from mcclt.training.progress import Display, Quiet
+
+    resume = resume_command(run.path)
+    config = trainer.config
+    try:
+        with contextlib.ExitStack() as stack:
+            display: Any = Quiet(console)
+            if not quiet:
+                display = stack.enter_context(Display(console, config.steps, trainer.step))
+            run_training(trainer, [run, display], lambda: run.save(trainer))
+        if config.final_episodes:
+            with interrupts.deferred():
+                returns, lengths = trainer.evaluate(config.final_episodes, 0)
+            for text in trainer.messages:
+                run.on_message(text)
+                display.on_message(text)
+            run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
+            if not quiet:
+                show_returns(console, trainer.agents, returns)
+    except KeyboardInterrupt:
+        where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
+        console.print(f"\nInterrupted {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
+        raise SystemExit(130) from None
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
+    except MccltError as error:  # a disk that is full, a directory that is gone
+        kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(run.path) else ""
+        raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
+    if not quiet:
+        console.print(f"Run directory: {run.path}", soft_wrap=True)
