@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 
 from mcclt.config import parse_seeds
 from mcclt.experiments import filling, plan
-from mcclt.experiments.analysis import claims, stats
+from mcclt.experiments.analysis import claims, contrasts, stats
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
@@ -199,7 +199,7 @@ def test_own_algorithms_are_no_settings_of_the_papers(tmp_path):
     results = store_of(tmp_path, {(t, "ppo", v): 100 for t in PAPER_TASKS for v in ("mcclt", "ensemble")})
     own = [dataclasses.replace(s, algo="mine") for s in results.series]
     found = claims.contrasts(dataclasses.replace(results, series=(*results.series, *own)), "mcclt", "ensemble")
-    assert claims._scope(found) == "8 of the paper's 16 settings and 8 settings outside the paper"
+    assert contrasts.scope(found) == "8 of the paper's 16 settings and 8 settings outside the paper"
 
 
 def test_unequal_steps_are_said_step_by_step(tmp_path):

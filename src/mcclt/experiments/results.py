@@ -122,9 +122,9 @@ def variant_label(variant: str) -> str:
     return ", ".join([NAMES.get(name, name), *(changes.split("+") if changes else [])])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
-    """A whole store, read."""
+    """A whole store, read. Two of them are never equal, so that what is computed of one can be kept with it."""
 
     series: tuple[Series, ...]
     """Tasks in the paper's order, PPO before TRPO, variants in the paper's order."""

@@ -9,6 +9,7 @@ very few seeds, which is why every verdict of `claims` also asks for a test that
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -72,8 +73,8 @@ def pooled_se(returns: Sequence[np.ndarray]) -> float:
 
 def p_zero(values: np.ndarray) -> float | None:
     """Two-sided one-sample t-test of "the mean of values [n] is zero"; None below two values or without spread."""
-    s = summarise(values)
-    return _two_sided(s.mean / s.se, s.n - 1) if s.n > 1 and _vary(values) else None
+    x = finite(values)
+    return float(scipy_stats.ttest_1samp(x, 0).pvalue) if _vary(x) else None
 
 
 # --- two groups of seeds ---------------------------------------------------------------------------------------
@@ -103,9 +104,6 @@ class Comparison:
 def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str = "the second") -> Comparison:
     """Welch's interval and test, a rank test and an effect size.
 
-    With d = ā − b̄, v = s²/n of each side and se² = v_a + v_b, the interval is d ± t·se and the test's statistic d/se,
-    both with Welch and Satterthwaite's degrees of freedom se⁴ / (v_a²/(n_a − 1) + v_b²/(n_b − 1)).
-
     Args:
         a: [n_a] scores.
         b: [n_b] scores.
@@ -120,20 +118,21 @@ def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str
         verb = "is" if few[0].startswith("1 ") else "are"
         why = f"A test needs at least two seeds of each: there {verb} {' and '.join(few)}."
         return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
-    var_a, var_b = float(a.var(ddof=1)), float(b.var(ddof=1))
     if not (_vary(a) or _vary(b)):
         why = f"A test needs some spread over seeds: all of {name_a} are equal, and all of {name_b}."
         return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
-    se, df = _satterthwaite([var_a / n_a, var_b / n_b], [n_a - 1, n_b - 1])
-    half = _t_quantile(df) * se
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)  # one side may well be constant
+        welch = scipy_stats.ttest_ind(a, b, equal_var=False)
+    interval = welch.confidence_interval(LEVEL)
     m = n_a + n_b - 2
-    pooled = math.sqrt(((n_a - 1) * var_a + (n_b - 1) * var_b) / m)
+    pooled = math.sqrt(((n_a - 1) * a.var(ddof=1) + (n_b - 1) * b.var(ddof=1)) / m)
     unbiased = math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
     return Comparison(
         difference,
-        difference - half,
-        difference + half,
-        _two_sided(difference / se, df),
+        float(interval.low),
+        float(interval.high),
+        float(welch.pvalue),
         float(scipy_stats.mannwhitneyu(a, b).pvalue),
         difference / pooled * unbiased,
         n_a,
@@ -180,15 +179,15 @@ def seeds_needed(difference: float, std: float, power: float = 0.8, alpha: float
     if normal > 10_000:  # the two differ by less than one seed in ten thousand
         return math.ceil(normal)
     n = max(2, math.floor(normal))
-    while _power(d, n, alpha) < power:
+    while power_at(d * math.sqrt(n / 2), 2 * n - 2, alpha) < power:
         n += 1
     return n
 
 
-def _power(d: float, n: int, alpha: float) -> float:
-    df, shift = 2 * n - 2, d * math.sqrt(n / 2)
+def power_at(shift: float, df: int, alpha: float = 0.05) -> float:
+    """Chance that Student's two-sided test with df degrees of freedom finds an effect of `shift` standard errors."""
     t = special.stdtrit(df, 1 - alpha / 2)
-    return float(scipy_stats.nct.sf(t, df, shift) + scipy_stats.nct.cdf(-t, df, shift))
+    return float(1 - special.nctdtr(df, shift, t) + np.nan_to_num(special.nctdtr(df, shift, -t)))  # NaN: below 1e-15
 
 
 # --- several tasks ---------------------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ def stratified_bootstrap(
     scores = [finite(s) for s in scores]
     if not scores or min(s.size for s in scores) < 2:
         return math.nan, math.nan
-    low, high = _percentiles(statistic([s[rng.integers(s.size, size=(draws, s.size))] for s in scores]))
+    low, high = percentiles(statistic([s[rng.integers(s.size, size=(draws, s.size))] for s in scores]))
     return float(low), float(high)
 
 
@@ -275,12 +274,26 @@ class Improvement:
     tasks: int
 
 
+def wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[n_a, n_b]: 1 where a seed of a beats one of b, ½ where they are equal."""
+    a, b = finite(a)[:, None], finite(b)[None, :]
+    return (a > b) + 0.5 * (a == b)
+
+
+def resampled_wins(win: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """[draws] means of the win matrix W [n_a, n_b] with seeds of both sides drawn with replacement.
+
+    That is the same as drawing how often each one counts: c_aᵀ W c_b/(n_a n_b), with counts c_a and c_b.
+    """
+    n_a, n_b = win.shape
+    return ((_counts(n_a, draws, rng) @ win) * _counts(n_b, draws, rng)).sum(axis=1) / win.size
+
+
 def probability_of_improvement(a: Scores, b: Scores, rng: np.random.Generator, draws: int = 2000) -> Improvement:
     """The probability that a random seed of a beats one of b on the same task, averaged over tasks.
 
     On each task it is the mean of the win matrix W [n_a, n_b], 1 where a > b and ½ where equal: Mann and Whitney's
-    U/(n_a n_b). Resampling seeds is the same as drawing how often each one counts, so with counts c_a, c_b a
-    resampled value is c_aᵀ W c_b/(n_a n_b).
+    U/(n_a n_b).
 
     The test takes the mean over the K tasks of U/(n_a n_b) − ½ as normal, with the variance it has if each task's
     scores are exchangeable: Σ (N + 1 − Σ(τ³ − τ)/(N(N − 1)))/(12 n_a n_b)/K², N = n_a + n_b, τ the sizes of ties; and
@@ -296,15 +309,14 @@ def probability_of_improvement(a: Scores, b: Scores, rng: np.random.Generator, d
     a, b = [finite(x) for x in a], [finite(x) for x in b]
     if not a or min(x.size for x in (*a, *b)) < 1:
         return Improvement(math.nan, math.nan, math.nan, None, len(a))
-    values, variance, steps, resampled = [], 0.0, [], np.zeros(draws)
+    values, variance, steps, drawn = [], 0.0, [], np.zeros(draws)
     for x, y in zip(a, b, strict=True):
-        pairs, both = x.size * y.size, x.size + y.size
-        win = (x[:, None] > y[None, :]) + 0.5 * (x[:, None] == y[None, :])
+        win, both = wins(x, y), x.size + y.size
         values.append(float(win.mean()))
         ties = np.unique(np.concatenate([x, y]), return_counts=True)[1].astype(float)
-        variance += (both + 1 - (ties**3 - ties).sum() / (both * (both - 1))) / (12 * pairs)
-        steps.append(1 / pairs)
-        resampled += ((_counts(x.size, draws, rng) @ win) * _counts(y.size, draws, rng)).sum(axis=1) / pairs
+        variance += (both + 1 - (ties**3 - ties).sum() / (both * (both - 1))) / (12 * win.size)
+        steps.append(1 / win.size)
+        drawn += resampled_wins(win, draws, rng)
     k = len(values)
     probability = float(np.mean(values))
     p = None
@@ -313,7 +325,7 @@ def probability_of_improvement(a: Scores, b: Scores, rng: np.random.Generator, d
         p = float(min(1.0, 2 * special.ndtr(-z)))
     low, high = math.nan, math.nan
     if min(x.size for x in (*a, *b)) > 1:
-        low, high = map(float, _percentiles(resampled / k))
+        low, high = map(float, percentiles(drawn / k))
     return Improvement(probability, low, high, p, k)
 
 
@@ -351,7 +363,7 @@ def performance_profile(scores: Scores, thresholds: np.ndarray, rng: np.random.G
         nothing = np.full(thresholds.shape, math.nan)
         return Profile(thresholds, fraction, nothing, nothing)
     resampled = sum(_counts(len(x), draws, rng) @ x / len(x) for x in above) / len(above)
-    low, high = _percentiles(resampled)
+    low, high = percentiles(resampled)
     return Profile(thresholds, fraction, low, high)
 
 
@@ -439,7 +451,8 @@ def _t_quantile(df: float) -> float:
 
 def _vary(values: np.ndarray) -> bool:
     """Whether values differ at all; the variance of equal numbers may come out as 1e-33 instead of 0."""
-    return bool(np.ptp(finite(values)) > 0)
+    x = finite(values)
+    return bool(x.size and np.ptp(x) > 0)
 
 
 def _two_sided(t: float, df: float) -> float:
@@ -453,7 +466,7 @@ def _satterthwaite(variances: Sequence[float], df: Sequence[int]) -> tuple[float
     return math.sqrt(total), 1 / sum((v / total) ** 2 / d for v, d in zip(variances, df, strict=True))
 
 
-def _percentiles(values: np.ndarray) -> np.ndarray:
+def percentiles(values: np.ndarray) -> np.ndarray:
     """The 95 % interval of draws [draws, ...]: [2, ...]."""
     return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 

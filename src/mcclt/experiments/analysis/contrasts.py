@@ -1,0 +1,129 @@
+"""Two variants of a store against each other, setting by setting.
+
+A *setting* is a task with an algorithm; the paper has 16. Only series trained for the same number of steps, in the same
+configuration, are compared, and seeds are the unit of every test.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mcclt.experiments import plan
+from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis.texts import count, number, p_text, signed
+from mcclt.experiments.paper import paper_entry
+from mcclt.experiments.results import Results, Series, variant_label
+from mcclt.experiments.setups import PAPER_TASKS, bare_task
+
+ALPHA = 0.05
+"""The paper's level of significance, and ours."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two variants in one setting."""
+
+    task: str
+    algo: str
+    a: Series | None
+    b: Series | None
+    comparison: stats.Comparison | None
+    """a against b; None if one is not there, or the two trained differently (steps, configuration)."""
+    p: float | None
+    """Welch's, Holm-adjusted over the settings of the store; None where there is no test."""
+    why: str
+    """Why there is no test, in one sentence; empty if there is."""
+
+    @property
+    def setting(self) -> str:
+        """For people: PPO on Hopper-v4."""
+        return f"{self.algo.upper()} on {self.task}"
+
+    @property
+    def sign(self) -> int:
+        """1 where a is significantly better, −1 where worse, 0 where that is open or not tested."""
+        if self.comparison is None or self.p is None or self.p >= ALPHA:
+            return 0
+        return 1 if self.comparison.difference > 0 else -1
+
+
+def contrasts(results: Results, a: str, b: str) -> list[Contrast]:
+    """Variant a against b in every setting of the store that has one of them."""
+    found = []
+    for task in results.tasks:
+        for algo in results.algos:
+            one, other = results.main(task, algo, a), results.main(task, algo, b)
+            if one is not None or other is not None:
+                comparison, why = _compared(one, other, a, b)
+                p = comparison.p if comparison else None
+                found.append(Contrast(task, algo, one, other, comparison, p, why))
+    adjusted = stats.holm([c.p for c in found])
+    return [dataclasses.replace(c, p=p) for c, p in zip(found, adjusted, strict=True)]
+
+
+def _compared(one: Series | None, other: Series | None, a: str, b: str) -> tuple[stats.Comparison | None, str]:
+    if one is None or other is None:
+        return None, f"There are no results of {variant_label(a if one is None else b)}."
+    if one.steps != other.steps:
+        return None, (
+            f"They are not comparable: {one.label} trained for {one.steps:,} steps, {other.label} for {other.steps:,}."
+        )
+    if one.configs and other.configs and not one.configs & other.configs:
+        return None, (
+            f"They are not comparable: {one.label} was trained in the configuration {_either(one.configs)!r}, "
+            f"{other.label} in {_either(other.configs)!r}."
+        )
+    comparison = stats.compare(one.scores, other.scores, one.label, other.label)
+    return comparison, comparison.why
+
+
+def _either(configs: frozenset[str]) -> str:
+    return " or ".join(sorted(configs))
+
+
+def contrast_text(c: Contrast) -> str:
+    """One line: the difference, its interval and tests, or why there is none."""
+    if c.comparison is None or c.comparison.p is None or c.p is None:
+        return f"{c.setting}: {c.why}"
+    low, high = number(c.comparison.low, True), number(c.comparison.high, True)
+    return (
+        f"{c.setting}: {number(c.comparison.difference, True)} [{low}, {high}], {p_text(c.comparison.p)} (Holm "
+        f"{p_text(c.p)}; ranks {p_text(c.comparison.p_rank)}), effect {signed(c.comparison.effect)}, "
+        f"{c.comparison.n_a} and {c.comparison.n_b} seeds."
+    )
+
+
+def scope(tested: Sequence[Contrast]) -> str:
+    """For people: 4 of the paper's 16 settings and 2 others."""
+    names = {bare_task(task) for task in PAPER_TASKS}
+    total = len(names) * len(plan.ALGOS)
+    ours = [c for c in tested if bare_task(c.task) in names and c.algo in plan.ALGOS]
+    covered, others = {(bare_task(c.task), c.algo) for c in ours}, len(tested) - len(ours)
+    versions = len(tested) - others - len(covered)
+    parts = [f"{len(covered)} of the paper's {total} settings"] if covered else []
+    parts += [f"{versions} more of other versions"] if versions else []
+    parts += [f"{count(others, 'setting')} outside the paper"] if others else []
+    return " and ".join(parts)
+
+
+def reference(results: Results, task: str, algo: str) -> tuple[float, float] | None:
+    """What scores of a setting are divided by (see `stats.normalise`): the reference and the smallest scale.
+
+    The reference is the paper's baseline; where the paper has no such task, our own. The smallest scale is our
+    baseline's standard deviation over seeds. None if there is neither.
+    """
+    entry, own = paper_entry(task, algo, "plain"), results.main(task, algo, "plain")
+    scores = stats.finite(own.scores) if own else np.zeros(0)
+    floor = float(scores.std(ddof=1)) if scores.size > 1 else 0.0
+    if entry is None and not scores.size:
+        return None
+    mean = float(entry["mean"]) if entry else float(scores.mean())
+    return (mean, floor) if max(abs(mean), floor) > 0 else None
+
+
+def normalised(results: Results, series: Series) -> np.ndarray | None:
+    """[seeds] scores of a series with the baseline's at 1; None without a reference."""
+    scale = reference(results, series.task, series.algo)
+    return None if scale is None else stats.normalise(stats.finite(series.scores), *scale)
