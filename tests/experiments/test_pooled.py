@@ -171,7 +171,7 @@ def answer(results: Results, b: str, measure: str = "final") -> pooled.Answer:
     return next(a for a in pooled.answers(results, measure) if a.b == b)
 
 
-@pytest.mark.parametrize(("lift", "verdict"), [(100, "better"), (-100, "worse"), (0, "undecided")])
+@pytest.mark.parametrize(("lift", "verdict"), [(400, "better"), (-400, "worse"), (0, "undecided")])
 def test_verdicts(tmp_path, lift, verdict):
     results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=lift).load()
     for measure in ("final", "area"):
@@ -208,7 +208,7 @@ def test_answer_by_numpy(tmp_path):
 
 def test_steps_to_the_threshold(tmp_path):
     # Curves rise to the score: those that end higher pass three quarters of the baseline's 1,000 earlier.
-    results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=100).load()
+    results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=400).load()
     got = answer(results, "plain", "threshold")
     assert got.mean.mean > 0 and got.verdict == "better"
     first = got.effects[0]
@@ -242,7 +242,7 @@ def test_versions_of_a_task_are_one_cluster(tmp_path):
 
 
 def test_table(tmp_path):
-    results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=100).load()
+    results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=400).load()
     table = tables.pooled_table(results)
     assert [row.label for row in table.rows if not row.entries] == list(pooled.MEASURES.values())
     row = next(row for row in table.rows if row.label == "against baseline")
