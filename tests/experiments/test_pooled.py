@@ -252,4 +252,4 @@ def test_table(tmp_path):
     assert [e.text for e in row.entries[3:]] == ["better", "–"]
     record = table.records[0]
     assert record["effect_tau2"] == got.mean.tau2 and record["settings"] == 6 and record["seeds_needed"] is None
-    assert "6 settings of 3 tasks" in table.caption and any(note.startswith("Few tasks") for note in table.notes)
+    assert "6 settings of 1 to 3 tasks" in table.caption and any(note.startswith("Few tasks") for note in table.notes)
