@@ -709,3 +709,35 @@ def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
     next(iter(stored["groups"].values()))["gamma"] = 0.5
     (copy / "config.json").write_text(json.dumps(stored))
     assert "another groups" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "code"), [(signal.SIGTERM, "Terminated", 143), (signal.SIGINT, "Interrupted", 130)]
+)
+def test_a_signal_saves_a_checkpoint_first(tmp_path: Path, number: int, said: str, code: int) -> None:
+    """As a scheduler does before it kills: the run goes on from where it was."""
+    command = [
+        sys.executable,
+        "-m",
+        "mcclt",
+        "train",
+        PENDULUM,
+        *TINY_FLAGS,
+        "--critic",
+        "plain",
+        "--out",
+        tmp_path / "run",
+    ]
+    command += ["--steps", "10M", "--checkpoint-freq", "10M"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code, out
+    assert said in out and "a checkpoint is saved" in out
+    (saved,) = runs.checkpoints(tmp_path / "run")
+    last = json.loads(metrics.read_text().splitlines()[-1])
+    assert saved.stem == f"update-{last['update']:06d}"

@@ -136,7 +136,7 @@ def test_what_is_not_damaged_is_never_given_up(
             case "other engine":
                 unit = Unit((tiny(engine="gymnasium"),), (1,))
         expected = {"full disk": "Cannot write", "cannot be read": "Cannot read", "newer version": "update mcclt"}
-        with pytest.raises(CheckpointError, match=expected.get(trouble, "continue with  --engine native ")):
+        with pytest.raises(CheckpointError, match=expected.get(trouble, "continue with --engine native")):
             train_unit(unit, copy, silent)
     assert newest.read_bytes() == before[newest]
     assert {file: file.read_bytes() for file in before} == before
@@ -167,7 +167,7 @@ def test_a_folder_belongs_to_one_process(tmp_path: Path, monkeypatch: pytest.Mon
             held.append(False)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(training, "Trainer", look)
+    monkeypatch.setattr(training, "_job", look)
     with pytest.raises(ZeroDivisionError):
         train_unit(Unit((tiny(),), (0,)), tmp_path / "unit", silent)
     assert held == [], "the lock was held"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from mcclt import interrupts
 from mcclt.cli.command import Command, form_of
 from mcclt.errors import ConfigError, MccltError, UnknownNameError
 from mcclt.training import plugins
@@ -27,13 +28,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="replace")
     try:
+        interrupts.hear_sigterm()
         _run(sys.argv[1:] if argv is None else argv)
     except MccltError as error:
         print(f"mcclt: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("mcclt: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as error:
+        what = "terminated" if isinstance(error, interrupts.Terminated) else "interrupted"
+        print(f"mcclt: {what}", file=sys.stderr)
+        raise SystemExit(interrupts.exit_code(error)) from None
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         raise SystemExit(1) from None

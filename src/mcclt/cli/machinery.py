@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Seeds, seeds_of
 from mcclt.config import RunConfig
@@ -120,9 +121,9 @@ class Machinery(Command):
             population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
             try:
                 return run_cells(store, cells, workers, display, population, mix)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
-                raise SystemExit(130) from None
+                raise SystemExit(interrupts.exit_code(error)) from None
 
     def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
         """How the same would be done sooner on this machine, if there is a way."""

@@ -18,8 +18,7 @@ from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mcclt.storage.runs import Run
-    from mcclt.training.loop import Trainer
+    from mcclt.training.job import Job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,19 +78,21 @@ class Train(Command, RunConfig, AgentConfig):
         from mcclt.cli.tables import show_config
         from mcclt.storage import runs
         from mcclt.training.compilation import use_cache
-        from mcclt.training.loop import Trainer
+        from mcclt.training.job import Job
 
         use_cache()
-        trainer = Trainer(config)  # before anything is written: this is where bad names and tasks are found
-        with contextlib.closing(trainer):
-            if self.resume is None:
-                run = runs.Run.create(self.out or runs.default_path(config), trainer.config, self.wandb)
-                if not self.quiet:
-                    show_config(console, trainer.config, trainer.spec.engine)
-            else:
-                run = _resume(self.resume, self.wandb, trainer, console)
-            with contextlib.closing(run):
-                _train(trainer, run, console, self.quiet)
+        if self.resume is None:
+            job = Job.begin(config, self.out or runs.default_path(config), wandb=self.wandb)
+        else:
+            job = Job.resume(config, self.resume, wandb=self.wandb)
+        with job:
+            if self.resume is not None:
+                console.print(f"Resuming {self.resume} at {job.trainer.step:,} steps.", soft_wrap=True)
+            elif not self.quiet:
+                show_config(console, job.trainer.config, job.trainer.spec.engine)
+            for note in job.notes:
+                console.print(note, soft_wrap=True)
+            _train(job, console, self.quiet)
 
     def settings(self, cls: type) -> dict[str, Any]:
         """The settings of an agent or of a run that were typed."""
@@ -178,54 +179,35 @@ def _label(agent: AgentConfig) -> str:
     return f"{agent.algo}-{agent.critic}-{agent.weighting}"
 
 
-def _resume(path: Path, wandb: bool, trainer: "Trainer", console: "Console") -> "Run":
-    """Puts the trainer where the newest good checkpoint left it, and says what a person should know."""
-    from mcclt.storage import runs
-    from mcclt.training.loop import new_episodes
-
-    arrays, meta, file, passed = runs.load_latest(path)
-    exact = trainer.restore(arrays, meta, file)
-    for line in passed:
-        console.print(f"Passed over: {line}", soft_wrap=True)
-    run = runs.Run.resume(path, trainer.config, trainer.update, wandb)
-    console.print(f"Resuming {run.path} at {trainer.step:,} steps.", soft_wrap=True)
-    if not exact:
-        console.print(new_episodes(trainer.spec), soft_wrap=True)
-    return run
-
-
-def _train(trainer: "Trainer", run: Any, console: "Console", quiet: bool) -> None:
+def _train(job: "Job", console: "Console", quiet: bool) -> None:
     from mcclt import interrupts
     from mcclt.cli.tables import evaluation_data, show_returns
     from mcclt.storage.runs import checkpoints, resume_command
-    from mcclt.training.loop import run as run_training
     from mcclt.training.progress import Display, Quiet
 
-    resume = resume_command(run.path)
-    config = trainer.config
+    trainer, directory = job.trainer, job.directory
+    assert directory is not None
+    resume = resume_command(directory.path)
     try:
         with contextlib.ExitStack() as stack:
             display: Any = Quiet(console)
             if not quiet:
-                display = stack.enter_context(Display(console, config.steps, trainer.step))
-            run_training(trainer, [run, display], lambda: run.save(trainer))
-        if config.final_episodes:
-            with interrupts.deferred():
-                returns, lengths = trainer.evaluate(config.final_episodes, 0)
-            for text in trainer.messages:
-                run.on_message(text)
-                display.on_message(text)
-            run.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
+                display = stack.enter_context(Display(console, trainer.config.steps, trainer.step))
+            job.run([display])
+        if trainer.config.final_episodes:
+            returns, lengths = job.evaluate([display])
+            directory.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
             if not quiet:
                 show_returns(console, trainer.agents, returns)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        what = "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
         where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
-        console.print(f"\nInterrupted {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
-        raise SystemExit(130) from None
+        console.print(f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
+        raise SystemExit(interrupts.exit_code(error)) from None
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
     except MccltError as error:  # a disk that is full, a directory that is gone
-        kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(run.path) else ""
+        kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(directory.path) else ""
         raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
     if not quiet:
-        console.print(f"Run directory: {run.path}", soft_wrap=True)
+        console.print(f"Run directory: {directory.path}", soft_wrap=True)

@@ -194,7 +194,8 @@ class Processes:
 
 def _serve(pipe: Connection, make: CloudpickleWrapper) -> None:
     """What a process does: makes its environment, then resets and steps it until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in interrupts.SIGNALS:  # they are the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
     interrupts.end_with_parent()
     try:
         env = make.fn()

@@ -26,7 +26,8 @@ from mcclt.method.learner import AgentState, Learner
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import runs
 from mcclt.training.collect import EpisodeStats
-from mcclt.training.loop import TRAINING, Row, Trainer, run
+from mcclt.training.job import Job
+from mcclt.training.loop import TRAINING, Row, Trainer
 from mcclt.training.population import Program, Together, map_agents, split
 
 POINTS = 50
@@ -55,13 +56,12 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
     The folder belongs to one process at a time: a second one waits for the first to end.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(lock_of(folder)), contextlib.closing(Trainer(unit.config)) as trainer:
-        directory = _open(trainer, folder)
+    with filelock.FileLock(lock_of(folder)), _job(unit, folder) as job:
+        trainer = job.trainer
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with contextlib.closing(directory):
-            run(trainer, [directory, _Reporter(report)], lambda: _save(directory, trainer))
+        job.run([_Reporter(report)])
+        final = job.evaluate([])
         with interrupts.deferred():
-            final = trainer.evaluate(trainer.config.final_episodes, 0)
             probes = probe(trainer)
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
@@ -101,10 +101,6 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
     return Outcome(results, failures)
 
 
-def _save(directory: runs.Run, trainer: Trainer) -> None:
-    directory.save(trainer)
-
-
 class _Reporter:
     """Passes progress on."""
 
@@ -121,28 +117,22 @@ class _Reporter:
         """Kept in the folder, and among the unit's failures if an agent is lost."""
 
 
-def _open(trainer: Trainer, folder: Path) -> runs.Run:
+def _job(unit: Unit, folder: Path) -> Job:
     """Continues from the newest good checkpoint, or begins (again) where there is none.
 
     Only what is damaged is given up. A disk that fails, or a good checkpoint that does not fit, is an error.
     """
     try:
-        arrays, meta, file, damaged = runs.load_latest(folder)
+        runs.load_latest(folder)
     except InaccessibleError:
         raise
     except CheckpointError:
         shutil.rmtree(folder, ignore_errors=True)
-        return runs.Run.create(folder, trainer.config, tensorboard=False)
-    if (begun := meta["spec"]["engine"]) != trainer.spec.engine:
-        raise CheckpointError(
-            f"It was begun with the {begun} engine and is at update {meta['update']}: continue with  --engine "
-            f"{begun}  or remove {folder} to begin again."
-        )
-    trainer.restore(arrays, meta, file)
-    directory = runs.Run.resume(folder, trainer.config, trainer.update, tensorboard=False)
-    for text in damaged:
-        directory.on_message(text)
-    return directory
+        return Job.begin(unit.config, folder, tensorboard=False)
+    job = Job.resume(unit.config, folder, tensorboard=False)
+    for note in job.notes:
+        job.directory.on_message(note)  # type: ignore[union-attr]
+    return job
 
 
 def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:

@@ -138,7 +138,8 @@ class Processes:
 def prepare_child(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
     interrupts.end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # while it trains, `interrupts` hears it; else the parent does
+    for number in interrupts.SIGNALS:  # while it trains, `interrupts` hears them; else the parent does
+        signal.signal(number, signal.SIG_IGN)
     if count > 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= count:

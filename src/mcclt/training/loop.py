@@ -461,6 +461,11 @@ class Trainer:
             Whether the environments continue exactly; otherwise they start new episodes.
         """
         metadata.check(arrays, meta, source)
+        if (begun := meta["spec"]["engine"]) != self.spec.engine:
+            raise CheckpointError(
+                f"{source} was begun with the {begun} engine, and this is the {self.spec.engine} engine: continue with "
+                f"--engine {begun}, or begin again."
+            )
         if changed := differing(from_dict(meta["config"]), self.config):
             name = changed[0]
             raise CheckpointError(
@@ -468,7 +473,7 @@ class Trainer:
             )
         if metadata.spec_to_dict(self.spec) != meta["spec"]:
             raise CheckpointError(
-                f"{source} was trained on another version of {self.config.task} (spaces, limit or engine differ)."
+                f"{source} was trained on another version of {self.config.task} (spaces or limit differ)."
             )
         # First everything is looked at, then taken: what does not fit leaves the trainer as it was.
         states = {}
@@ -575,7 +580,7 @@ def crossed(step: int, stride: int, period: int) -> bool:
     return step // period > (step - stride) // period
 
 
-def run(trainer: Trainer, observers: list[Observer], save: Callable[[], None] | None = None) -> None:
+def run(trainer: Trainer, observers: list[Observer], save: Callable[[], object] | None = None) -> None:
     """Trains to the end, telling observers, saving where it is due.
 
     Whatever interrupts it (Ctrl-C, a broken environment), `save` is called before the error goes on, with

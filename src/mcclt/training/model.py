@@ -34,7 +34,8 @@ from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
 from mcclt.training.collect import to_env_action
 from mcclt.training.evaluate import run_episodes
-from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, run, with_decay
+from mcclt.training.job import Job
+from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, with_decay
 from mcclt.training.progress import Display
 
 ELSEWHERE = {
@@ -206,19 +207,14 @@ class Model(sb3.Methods):
         self.config = trainer.config
         with contextlib.ExitStack() as stack:
             observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
-            save = None
+            directory = None
             if log_dir is not None:
                 directory = runs.Run.create(Path(log_dir), self.config)
                 stack.callback(directory.close)
-                observers.append(directory)
-
-                def save() -> None:
-                    directory.save(trainer)
-
             if progress_bar:
                 observers.append(stack.enter_context(Display(Console(), steps, trainer.step)))
             try:
-                run(trainer, observers, save)
+                Job(trainer, directory).run(observers)
             finally:
                 self._follow(trainer.config, next(iter(trainer.states.values())))
         return self

@@ -1,0 +1,91 @@
+"""One life cycle: a training is begun, or continued from its last checkpoint, run to its end, and saved on the way.
+
+The command line, the Python classes and experiments all train by a `Job`; they differ in who watches.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mcclt import interrupts
+from mcclt.config import RunConfig
+from mcclt.storage import runs
+from mcclt.training.loop import Observer, Trainer, new_episodes, run
+
+
+class Job:
+    """A trainer, and the run directory that what it does is kept in, if there is one."""
+
+    def __init__(self, trainer: Trainer, directory: runs.Run | None = None, notes: Sequence[str] = ()) -> None:
+        """Takes over a trainer; `close` frees both."""
+        self.trainer, self.directory = trainer, directory
+        self.notes = list(notes)
+        """What a person should know of how it was continued."""
+
+    @classmethod
+    def begin(
+        cls, config: RunConfig, path: Path, env: object | None = None, wandb: bool = False, tensorboard: bool = True
+    ) -> Self:
+        """A new training in a new directory. Bad names and tasks are found before anything is written."""
+        trainer = Trainer(config, env)
+        try:
+            return cls(trainer, runs.Run.create(path, trainer.config, wandb, tensorboard))
+        except BaseException:
+            trainer.close()
+            raise
+
+    @classmethod
+    def resume(
+        cls, config: RunConfig, path: Path, env: object | None = None, wandb: bool = False, tensorboard: bool = True
+    ) -> Self:
+        """Continues a directory's training from its newest good checkpoint.
+
+        Raises:
+            InaccessibleError: none can be read, and one of them may be whole.
+            CheckpointError: there is none, none can be read, or it does not fit the configuration.
+        """
+        arrays, meta, file, passed = runs.load_latest(path)
+        trainer = Trainer(config, env)
+        try:
+            exact = trainer.restore(arrays, meta, file)
+            directory = runs.Run.resume(path, trainer.config, trainer.update, wandb, tensorboard)
+        except BaseException:
+            trainer.close()
+            raise
+        notes = [f"Passed over: {line}" for line in passed]
+        return cls(trainer, directory, notes if exact else [*notes, new_episodes(trainer.spec)])
+
+    def run(self, observers: Sequence[Observer]) -> None:
+        """Trains to the end; see `mcclt.training.loop.run`. Whatever ends it early, a checkpoint is written first."""
+        directory, trainer = self.directory, self.trainer
+        if directory is None:
+            run(trainer, list(observers))
+        else:
+            run(trainer, [directory, *observers], lambda: directory.save(trainer))
+
+    def evaluate(self, observers: Sequence[Observer]) -> tuple[np.ndarray, np.ndarray]:
+        """The final episodes: returns and lengths, each [A, episodes]."""
+        trainer = self.trainer
+        with interrupts.deferred():
+            found = trainer.evaluate(trainer.config.final_episodes, 0)
+        for text in trainer.messages:
+            for observer in (*([self.directory] if self.directory else []), *observers):
+                observer.on_message(text)
+        trainer.messages.clear()
+        return found
+
+    def close(self) -> None:
+        """Frees the environments and the directory; all of it was written at each update."""
+        self.trainer.close()
+        if self.directory is not None:
+            self.directory.close()
+
+    def __enter__(self) -> Self:
+        """Closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Closes it."""
+        self.close()
