@@ -16,6 +16,7 @@ import pytest
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt.config import VARIANTS
 from mcclt.experiments import figures, tables
+from mcclt.experiments.filling import repeat
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store, StoreError
@@ -36,6 +37,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
+        self.codes: list[str] = []
         self.feed(text)
         self.close()
         assert not self.open, f"never closed: {self.open}"
@@ -44,6 +46,8 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "code":
+            self.codes.append("")
 
     def handle_startendtag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -55,6 +59,8 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if not {"script", "style"} & set(self.open):
             self.words.append(data)
+        if "code" in self.open:
+            self.codes[-1] += data
 
     @property
     def text(self) -> str:
@@ -159,8 +165,12 @@ def test_summary_counts_what_is_there(page):
 def test_missing_results_are_named_with_the_command(store, page):
     assert "6 of 120 agents" in page.text
     command = "mcclt compare Hopper-v4 --variants qr,ensemble --algo ppo --settings authors --seeds 0..4"
-    assert f"{command} --steps 1000000 --episodes 100 --store {store.path}" in page.text
+    assert f"{command} --steps 1000000 --episodes 100 --store {store.path}" in page.codes
     assert [a for t, a in page.tags if t == "td" and a.get("class") == "missing"]
+
+
+def test_everything_can_be_repeated(store, page):
+    assert set(repeat(store.load())) < set(page.codes)
 
 
 def test_every_command_can_be_copied(page):

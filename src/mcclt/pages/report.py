@@ -79,6 +79,7 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         variants=[variant_label(v) for v in _variants(results)],
         seeds={algo.upper(): _seeds(results, algo) for algo in results.algos},
         wanted=provenance.wanted(results),
+        paper=len(VARIANTS),
         properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
         repeat=provenance.commands_that_repeat(results),
@@ -166,13 +167,13 @@ def _calibration(results: Results, algo: str) -> tuple[list[Any], list[Any]] | N
 
 
 def calibration_of(series: Series) -> dict[str, Any]:
-    """Means over the seeds that were looked at: `coverage` [3], `gain` in CRPS, `bias` in spreads, `pit` [20]."""
+    """Means over seeds that were looked at: `coverage` [3], `crps` relative to a point's, `bias` in spreads, `pit`."""
     found = [r.probe["calibration"] for r in series.results if r.probe.get("calibration", {}).get("coverage")]
     if not found:
         return {}
     return {
         "coverage": np.mean([[c["coverage"][level] for level in ("0.5", "0.8", "0.95")] for c in found], axis=0),
-        "gain": float(np.mean([1 - c["crps"] / c["crps_point"] for c in found])),
+        "crps": float(np.mean([c["crps"] / c["crps_point"] for c in found])),
         "bias": float(np.mean([c["bias"] / c["spread"] for c in found])),
         "pit": np.mean([c["pit"] for c in found], axis=0).tolist(),
     }

@@ -59,11 +59,13 @@
       byId("panels").append(html("p", { class: "empty" }, "No learning curve has been stored yet."));
       return;
     }
+    const variants = [...data.variants.keys()];
+    const unchanged = variants.filter((v) => !data.variants[v].changed);
     const state = {
       algo: 0,
       quantity: data.quantities[0].key,
       tasks: new Set(data.tasks.keys()),
-      variants: new Set(data.variants.keys()),
+      variants: new Set(unchanged.length ? unchanged : variants),
       seeds: false,
       paper: false,
     };
@@ -112,10 +114,8 @@
       });
       return chip;
     });
-    const update = () => {
-      for (const [i, chip] of chips.entries()) chip.setAttribute("aria-pressed", String(chosen.has(i)));
-      changed();
-    };
+    const mark = () => chips.forEach((chip, i) => chip.setAttribute("aria-pressed", String(chosen.has(i))));
+    const update = () => { mark(); changed(); };
     const shortcut = (name, places) => {
       const chip = html("button", { type: "button", class: "chip plain" }, name);
       chip.addEventListener("click", () => {
@@ -125,7 +125,7 @@
       });
       return chip;
     };
-    for (const chip of chips) chip.setAttribute("aria-pressed", "true");
+    mark();
     box.append(...chips);
     if (chips.length > 1) box.append(shortcut("all", [...contents.keys()]), shortcut("none", []));
     return chips;

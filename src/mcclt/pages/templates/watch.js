@@ -61,7 +61,7 @@
     const y = (v) => top + ((high - (log ? Math.log10(Math.max(v, domain[0])) : v)) / (high - low || 1)) * (height - top - bottom);
     const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": name });
     const floor = height - bottom;
-    for (const t of ticks(0, length - 1, width > 600 ? 10 : 5)) {
+    for (const t of ticks(0, length - 1, width > 600 ? 10 : 5).filter(Number.isInteger)) {
       image.append(svg("line", { class: "gridline", x1: x(t), x2: x(t), y1: top, y2: floor }));
       if (axis) image.append(svg("text", { x: x(t), y: height - 6, "text-anchor": "middle" }, whole.format(t)));
     }
