@@ -38,7 +38,7 @@ def final_returns(runs: list[Path]) -> dict[tuple[str, str, str], dict[int, floa
         for record in json.loads((run / "evaluation.json").read_text()):
             cell = found.setdefault((task, *cells[record["group"]]), {})
             if record["seed"] in cell:
-                raise SystemExit(f"{run}: seed {record['seed']} of {record['group']} on {task} is there twice.")
+                raise SystemExit(f"{run}: seed {record['seed']} of {record['group']} on {task} appears twice.")
             cell[record["seed"]] = float(np.mean([x for x in record["returns"] if x is not None]))
     return found
 

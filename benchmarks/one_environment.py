@@ -43,7 +43,7 @@ def train(store: Path, task: str, n_envs: int, threads: int | None, engine: str,
     cells = [(setup, seed) for setup in setups for seed in seeds]
     with PlanDisplay(plain_console(), quiet=True) as display:
         tally = run_cells(Store(store, create=True), cells, InProcess(display.progress), display, len(cells), mix=True)
-    print(f"{tally.done} computed, {tally.there} were there.", *tally.failures)
+    print(f"{tally.done} computed, {tally.there} already there.", *tally.failures)
 
 
 def found(store: Path) -> dict[tuple[str, str, str], Series]:

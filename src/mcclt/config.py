@@ -32,21 +32,21 @@ class AgentConfig:
     critic: str = "normal"
     """Value distribution: plain, quantile, normal (MC-CLT) or ensemble."""
     weighting: str | None = None
-    """Weights per state: uniform, accuracy or exploration; unset: as the paper pairs it with the critic."""
+    """Weights per state: uniform, accuracy or exploration; unset: the paper's choice for the critic."""
 
     gamma: float = 0.99
     """Discount of future rewards."""
     gae_lambda: float = 0.97
     """Lambda of generalised advantage estimation."""
     value_target: Literal["lambda", "monte_carlo", "td"] = "lambda"
-    """What the critic regresses on: lambda-return, Monte-Carlo return or one-step target."""
+    """Regression target of the critic: lambda-return, Monte Carlo return or one-step TD target."""
     weight_site: Literal["objective", "td_error"] = "objective"
     """Where weights act: on the policy objective (paper) or on TD errors inside GAE (authors' code)."""
 
     normalize_obs: bool = False
-    """Standardise observations by their running mean and deviation, within ±10 (as VecNormalize's norm_obs)."""
+    """Normalise observations by their running mean and deviation, clipped to ±10 (VecNormalize's norm_obs)."""
     normalize_reward: bool = False
-    """Learn from rewards over the running deviation of discounted returns, within ±10 (VecNormalize's norm_reward)."""
+    """Divide rewards by the running deviation of discounted returns, clipped to ±10 (VecNormalize's norm_reward)."""
 
     policy_hidden: tuple[int, ...] = (64, 32)
     """Widths of the policy's tanh layers."""
@@ -55,21 +55,21 @@ class AgentConfig:
     target_kl: float = 0.01
     """PPO stops iterating at 1.5 times this; TRPO's step keeps the mean KL below it."""
     learning_rate: float = 3e-4
-    """PPO: Adam's step size for the policy."""
+    """PPO: Adam's learning rate for the policy."""
     learning_rate_end: float | None = None
-    """PPO: that step size after decay_steps, reached linearly; unset: it stays."""
+    """PPO: learning rate after decay_steps, by linear decay; unset: constant."""
     policy_iterations: int = 80
     """PPO: at most this many full-batch steps per update; with minibatch_size, passes over the batch."""
     clip_range: float = 0.2
-    """PPO: how far the probability ratio may leave 1 before its gain is cut."""
+    """PPO: the probability ratio is clipped to 1 plus or minus this."""
     cg_max_steps: int = 10
     """TRPO: conjugate-gradient iterations."""
     cg_damping: float = 0.1
     """TRPO: multiple of the identity added to the Fisher matrix."""
     line_search_shrinking_factor: float = 0.8
-    """TRPO: factor between tries of the backtracking line search."""
+    """TRPO: length of each try of the backtracking line search, relative to the one before."""
     line_search_max_iter: int = 10
-    """TRPO: tries of the line search; if all fail, the old parameters are kept."""
+    """TRPO: most tries of the line search; if all fail, the policy is kept as it is."""
     kl_direction: Literal["old_new", "new_old"] = "old_new"
     """TRPO: KL(old||new) as in the paper, or KL(new||old) as in the authors' code."""
     kl_over_actions: Literal["sum", "mean"] = "sum"
@@ -78,27 +78,27 @@ class AgentConfig:
     critic_hidden: tuple[int, ...] = (128, 128)
     """Widths of the ReLU layers of every critic and variance network."""
     critic_learning_rate: float = 1e-3
-    """Adam's step size for the critic and the variance network."""
+    """Adam's learning rate for the critic and the variance network."""
     critic_learning_rate_end: float | None = None
-    """That step size after decay_steps, reached linearly; unset: it stays."""
+    """Learning rate of the critic after decay_steps, by linear decay; unset: constant."""
     critic_iterations: int = 80
     """Full-batch steps of the critic per update; with minibatch_size, passes over the batch."""
     minibatch_size: int | None = None
-    """States per gradient step of PPO's policy and of the critic; unset: the whole batch, as the paper."""
+    """States per gradient step of PPO's policy and of the critic; unset: the whole batch, as in the paper."""
     max_grad_norm: float | None = None
-    """Longer gradients of PPO's policy, and of the critic, are shortened to this length; unset: no limit."""
+    """Gradients of PPO's policy and of the critic are clipped to this norm; unset: no limit."""
     decay_steps: int | None = None
-    """Steps over which learning rates reach their ends; unset: the steps of the run when it began."""
+    """Environment steps over which learning rates decay; unset: the run's steps when it started."""
     members: int | None = None
-    """Critics on disjoint parts of each batch; unset: 5 for ensemble, 1 for the others."""
+    """Number of critics, each on its own part of the batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
     """Number N of quantile bars."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Huber threshold, where the loss turns from quadratic to linear."""
     guide: Literal["quantile", "symmetric"] = "quantile"
-    """normal critic: quantile Huber (paper), or its symmetric half: right in theory, too narrow as measured."""
+    """normal critic: guide by quantile Huber (paper) or symmetric Huber (right in theory, measured too narrow)."""
     variance_head: Literal["variance", "log_variance", "std"] = "variance"
-    """normal critic: what the variance network puts out."""
+    """normal critic: what the variance network outputs."""
     variance_floor: float = 1e-4
     """normal critic: smallest variance (standard deviation for the std head)."""
     trunk: Literal["separate", "shared"] = "separate"
@@ -109,9 +109,9 @@ class AgentConfig:
     """Error given to states with a bar on the wrong side of the mean (authors' code: 1e5); unset: none."""
 
     w_tar: float = 0.9
-    """Mean weight that the temperature is searched for."""
+    """Target mean weight, which the temperature is searched for."""
     w_min: float = 0.6
-    """Smallest weight of accuracy-seeking weights."""
+    """Smallest accuracy-seeking weight."""
     temperature: Literal["log", "paper"] = "log"
     """Temperature search: scale-free and exact, or the authors' coarse linear one."""
 
@@ -216,9 +216,9 @@ class RunConfig:
     n_envs: int = 16
     """Parallel environments per agent."""
     stagger: bool = True
-    """Cut first episodes so that an agent's environments are spread over the time limit, not in lockstep for ever."""
+    """Cut first episodes short, so that an agent's environments do not reach the time limit in lockstep."""
     steps_per_update: int = 4_000
-    """Steps an agent collects, over all its environments, before it learns."""
+    """Environment steps of an agent per update, over all its environments."""
     max_episode_steps: int | None = None
     """Time limit of an episode; unset: the task's own."""
     threads: int | None = None
@@ -226,16 +226,16 @@ class RunConfig:
     eval_freq: int = 50_000
     """Steps between evaluations during training; 0: none."""
     eval_episodes: int = 10
-    """Deterministic episodes of each agent at such an evaluation."""
+    """Deterministic episodes per agent and evaluation."""
     final_episodes: int = 100
     """Deterministic episodes of each agent at the end; 0: none."""
     checkpoint_freq: int = 100_000
-    """Steps between checkpoints, of which one is at the end (on engine `warp` one waits for a running evaluation)."""
+    """Steps between checkpoints; the last is at the end (engine warp: they wait for a running evaluation)."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """If an environment raises, hangs or returns NaN: end the run, stop its agent, restart it (twice running: stop)."""
+    """If an environment raises, hangs or gives NaN: end the run, stop its agent, restart it (twice in a row: stop)."""
 
     step_timeout: float | None = None
-    """Seconds that a step or reset of an environment may take, or on_nan applies (gymnasium-async); unset: no limit."""
+    """Seconds after which a step or reset has failed, and on_nan applies (gymnasium-async); unset: no limit."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
@@ -450,7 +450,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A table of JSON; a setting given twice is refused, as TOML does."""
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise ValueError(f"{next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))!r} is there twice")
+        raise ValueError(f"{next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))!r} appears twice")
     return data
 
 

@@ -109,7 +109,7 @@ def test_help_mentions_every_setting(mcclt: Cli, command: str) -> None:
             assert flag in text
         assert "Discount of future rewards. (default: 0.99)" in text and "None" not in text
         boxes = re.findall(r"^\W+(\w+) options\W+$", out, re.MULTILINE)
-        assert boxes == ["run", "agent", "PPO", "TRPO", "critic", "weights", "output"]
+        assert boxes == ["run", "targets", "policy", "PPO", "TRPO", "critic", "weights", "output"]
         assert "plain, qr, mcclt-nw, ensemble, mcclt, explore" in text
     if command == "evaluate":
         assert "--episodes" in text and "A saved model or a run directory." in text
@@ -355,7 +355,7 @@ def test_variants_end_to_end(mcclt: Cli) -> None:
         ([PENDULUM, "--critic", "--quiet"], "--critic needs a value"),
         ([PENDULUM, "--n-seeds", "0"], "n_seeds = 0 is not allowed"),
         ([PENDULUM, "--n-seeds", "2", "--seeds", "1"], "leave one out"),
-        ([PENDULUM, "Hopper-v5"], "does not know what to do with 'Hopper-v5'"),
+        ([PENDULUM, "Hopper-v5"], "Unexpected argument 'Hopper-v5'"),
         ([PENDULUM, "--n-envs", "3", "--steps-per-update", "16"], "multiple of n_envs (3)"),
         ([PENDULUM, "--critic-hidden", "8,x"], "widths such as"),
         ([PENDULUM, "--critic", "plain", "--weighting", "accuracy"], "needs a critic with an error"),
@@ -559,7 +559,7 @@ def test_resuming_past_a_truncated_checkpoint(mcclt: Cli, copy: Path, finished: 
     newest = runs.checkpoints(copy)[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     out, _ = mcclt("train", "--resume", "copy")
-    assert "Passed over" in out and newest.name in out and "at 48 steps" in out
+    assert "Skipped" in out and newest.name in out and "at 48 steps" in out
     same(copy, finished)
 
 

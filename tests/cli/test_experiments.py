@@ -89,7 +89,7 @@ def test_compare_in_earnest(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     args = ["compare", PENDULUM, "--variants", VARIANT, "--n-seeds", "2", "--population", "1"]
     out, err = mcclt(*args)
     assert err == "" and "2 cells to compute, 256 steps in all." in out and "1 / 2 cells" in out
-    assert "2 cells computed, 0 were there. Store: results" in out
+    assert "2 cells computed, 0 already there. Store: results" in out
     assert Path("results/report/report.html").stat().st_size > 10_000
     (series,) = Store(Path("results")).load().series
     assert series.seeds == [0, 1] and [p.name for p in Path.cwd().iterdir()] == ["results"]
@@ -103,7 +103,7 @@ def test_compare_as_a_process(tmp_path: Path) -> None:
     done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "2 cells to compute, 8,000 steps in all." in done.stdout and "1 / 2 cells" in done.stdout
-    assert "2 cells computed, 0 were there. Store: my results" in done.stdout
+    assert "2 cells computed, 0 already there. Store: my results" in done.stdout
     assert (tmp_path / "my results" / "report" / "report.html").stat().st_size > 10_000
     results = Store(tmp_path / "my results").load()
     assert [s.seeds for s in results.series] == [[0, 1]] and results.problems == ()
@@ -117,10 +117,10 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
     plain, ours = (next(line for line in out.splitlines() if name in line) for name in ("│ ppo-plain ", "│ ppo-mcclt "))
     assert "1,121.0" in plain and "0.6" in plain
     assert "1,091.0" in ours and "-30.0" in ours and "0.000" in ours
-    assert "6 cells computed, 0 were there. Store: results" in out and "Report: results/report/report.html" in out
+    assert "6 cells computed, 0 already there. Store: results" in out and "Report: results/report/report.html" in out
     assert len(made_up) == 2
     again, _ = mcclt("compare", "Hopper", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
-    assert "0 cells computed, 6 were there" in again and "+30.0" in again and len(made_up) == 2
+    assert "0 cells computed, 6 already there" in again and "+30.0" in again and len(made_up) == 2
 
 
 def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_more_seeds_are_added(mcclt: Cli, made_up: list[Unit]) -> None:
     args = ["compare", "Hopper", "--variants", "plain", "--steps", "4k"]
     mcclt(*args, "--n-seeds", "2")
     out, _ = mcclt(*args, "--seeds", "1..4")
-    assert "3 cells computed, 1 were there" in out
+    assert "3 cells computed, 1 already there" in out
     assert [u.seeds for u in made_up] == [(0, 1), (2, 3, 4)]
 
 
@@ -187,7 +187,7 @@ def test_the_same_variant_twice(mcclt: Cli, made_up: list[Unit]) -> None:
     out, _ = mcclt(
         "compare", "Hopper", "--variants", "mcclt@kappa=2,mcclt@kappa=2.0", "--n-seeds", "2", "--steps", "4k"
     )
-    assert "2 cells computed, 0 were there" in out
+    assert "2 cells computed, 0 already there" in out
 
 
 def test_widths_behind_commas(mcclt: Cli, made_up: list[Unit]) -> None:
@@ -207,7 +207,7 @@ def test_failures_are_reported_in_one_sentence(mcclt: Cli, monkeypatch: pytest.M
 
     monkeypatch.setattr(training, "train_unit", fail)
     _, err = mcclt("compare", "Hopper", "--variants", "plain,qr", "--n-seeds", "1", code=2)
-    assert err.startswith("mcclt: 2 without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
+    assert err.startswith("mcclt: 2 cells without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
     assert err.endswith("The motor burns. (and 1 more)\n")
 
 
@@ -242,7 +242,7 @@ def test_reproduce_a_part(mcclt: Cli, made_up: list[Unit]) -> None:
         (task, variant, (0, 1)) for task in ("Hopper-v4", "Ant-v5") for variant in ("mcclt", "explore")
     }
     assert {(u.config.steps, u.config.final_episodes) for u in made_up} == {(8000, 5)}
-    assert "0 cells computed, 8 were there" in mcclt(
+    assert "0 cells computed, 8 already there" in mcclt(
         "reproduce", "--table", "3", "--tasks", "Hopper,Ant-v5", "--algo", "ppo", "--scale", "smoke"
     )[0]  # fmt: skip
 
@@ -325,7 +325,7 @@ def test_report(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert f"{bad.relative_to(tmp_path)} is damaged" in done.stdout
-    assert "ppo-plain on Hopper-v4 is there in 2 configurations, which are never averaged together" in done.stdout
+    assert "ppo-plain on Hopper-v4 was trained in 2 configurations, which are never averaged" in done.stdout
     assert "Report: page/report.html" in done.stdout and (tmp_path / "page" / "report.html").exists()
 
 

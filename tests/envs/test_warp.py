@@ -411,7 +411,7 @@ def test_alone_as_among_others() -> None:
 def test_a_state_of_another_shape_is_refused() -> None:
     env = fresh("InvertedDoublePendulum-v5")
     state = env.get_state()
-    said = r"^This is no state of 128 InvertedDoublePendulum-v5: 'qpos' should be \(128, 3\)\.$"
+    said = r"^This is not a state of 128 InvertedDoublePendulum-v5: 'qpos' should be \(128, 3\)\.$"
     with pytest.raises(CheckpointError, match=said):
         env.set_state({**state, "qpos": state["qpos"][:1]})
     with pytest.raises(CheckpointError, match="'qfrc_constraint' should be"):

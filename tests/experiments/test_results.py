@@ -42,7 +42,7 @@ def test_configurations_are_never_averaged_together(tmp_path: Path) -> None:
     assert results.mains == (by_steps[2000],)
     (note,) = results.notes
     assert note == (
-        "ppo-mcclt on Hopper-v4 is there in 2 configurations, which are never averaged together: "
+        "ppo-mcclt on Hopper-v4 was trained in 2 configurations, which are never averaged: "
         "shown is steps=2000 (2 seeds); left out: steps=1000 (3 seeds)."
     )
 
@@ -135,7 +135,7 @@ def test_mixed_provenance_is_named(tmp_path: Path, field: str, what: str) -> Non
     store.write(setup, dataclasses.replace(odd, seed=3, provenance=unknown))
     (note,) = store.load().notes
     known = odd.provenance[field]
-    assert f"ppo-mcclt on Hopper-v4 puts together seeds of several {what}" in note
+    assert f"ppo-mcclt on Hopper-v4 combines seeds of several {what}" in note
     assert "odd (1 seed)" in note and f"{known} (2 seeds)" in note and "unknown (1 seed)" in note
 
 

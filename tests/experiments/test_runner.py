@@ -79,7 +79,7 @@ def test_a_dead_worker_is_tried_again(store: Store, capacity: int) -> None:
     workers = Scripted(store, {1: [ChildProcessError()] * (ATTEMPTS - 1)}, capacity)
     tally, display = go(store, cells, workers)
     assert (tally.done, tally.failures) == (3, []) and workers.tries == {1: ATTEMPTS}
-    assert len(display.said) == ATTEMPTS - 1 and all("goes on from its last checkpoint" in s for s in display.said)
+    assert len(display.said) == ATTEMPTS - 1 and all("continues from its last checkpoint" in s for s in display.said)
     assert set(trained(store).values()) == {1} and free(store, cells)
 
 

@@ -60,7 +60,7 @@ def test_a_process_that_is_killed(tmp_path: Path, undisturbed: dict) -> None:
         tally = run_cells(store, cells_of(setup, 2), workers, display, population=1, mix=False)
     assert killed, "it was training when it was killed"
     assert (tally.done, tally.failures) == (2, [])
-    assert display.said == [f"A process died; {victim.name} goes on from its last checkpoint."]
+    assert display.said == [f"A process died; {victim.name} continues from its last checkpoint."]
     assert display.steps[fine.name] == list(range(64, STEPS + 1, 64))
     steps = display.steps[victim.name]
     assert steps[-1] == STEPS and steps.count(64) == 1, f"not from the beginning: {steps}"
@@ -121,7 +121,7 @@ def test_a_node_that_dies(tmp_path: Path, undisturbed: dict) -> None:
     assert got["refusal"] == "Each unit needs 4 cores and 0 GPUs, more than this Ray cluster has."
     assert (got["capacity"], got["done"], got["failures"]) == (2, 2, [])
     assert len(got["killed_at"]) == 2 and min(got["killed_at"].values()) < STEPS, "both were training"
-    assert got["said"] and all("goes on from its last checkpoint" in s for s in got["said"])
+    assert got["said"] and all("continues from its last checkpoint" in s for s in got["said"])
     (victim,) = {s.split()[3] for s in got["said"]}
     for name, steps in got["steps"].items():
         if name != victim:

@@ -250,7 +250,7 @@ def test_checkpoints_that_rot(trained: Path, tmp_path: Path) -> None:
         assert len(passed) == 1 and newest.name in passed[0], what
     from mcclt import load
 
-    with pytest.warns(UserWarning, match=rf"Passed over: .*{newest.name}.* Used instead: .*{before.name}"):
+    with pytest.warns(UserWarning, match=rf"Skipped: .*{newest.name}.* Used instead: .*{before.name}"):
         load(path)
 
 

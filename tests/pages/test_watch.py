@@ -214,7 +214,7 @@ def test_environments_that_draw_nothing(painted):
         def render(self):
             return None
 
-    for env, said in ((Noisy, "does not take render_mode"), (Silent, "draws no"), (Blank, "draws no pictures")):
+    for env, said in ((Noisy, "does not take render_mode"), (Silent, "renders no"), (Blank, "renders no frames")):
         got = record(painted, env=env)
         assert got.frames is None and said in got.note and got.note.count(".") == 1
 

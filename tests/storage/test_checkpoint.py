@@ -198,7 +198,7 @@ def test_flatten_and_unflatten() -> None:
 def test_unflatten_refuses_what_does_not_fit(change: np.ndarray | None) -> None:
     tree = {"w": np.ones((2, 3))}
     flat = {} if change is None else {"p/w": change}
-    with pytest.raises(CheckpointError, match=r"here does not fit.*p/w is missing or misshapen"):
+    with pytest.raises(CheckpointError, match=r"here does not match.*p/w is missing or has a wrong shape"):
         checkpoint.unflatten("p", tree, flat, "here")
 
 

@@ -45,5 +45,7 @@ def test_a_spec_comes_back_as_it_was() -> None:
     ids=str,
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(CheckpointError, match=r"here is not a checkpoint of a training: .* makes no sense\."):
+    with pytest.raises(
+        CheckpointError, match=r"here is not a checkpoint of a training run: its metadata is inconsistent\."
+    ):
         metadata.check(ARRAYS, meta_of(**wrong), "here")

@@ -296,7 +296,7 @@ def test_what_does_not_fit_leaves_the_trainer_as_it_was(trainer_of, lost: str) -
     train(first, 1)
     arrays, meta = first.to_checkpoint()
     gone = sorted(name for name in arrays if name.startswith(lost))[-1]
-    with pytest.raises(CheckpointError, match="missing or misshapen"):
+    with pytest.raises(CheckpointError, match="missing or has a wrong shape"):
         second.restore({k: v for k, v in arrays.items() if k != gone}, meta, "file")
     assert second.update == 0
     same(second, trainer_of(config))

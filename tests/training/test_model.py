@@ -112,8 +112,8 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"steps": 100}, "learn"),
         ({"algo": "trpo"}, "algo"),
         ({"engine": "natve"}, "Did you mean 'native'"),
-        ({"n_steps": 2048}, "n_steps is not an argument of PPO: say steps_per_update"),
-        ({"policy_kwargs": {"net_arch": [64]}}, "say policy_hidden"),
+        ({"n_steps": 2048}, "n_steps is not an argument of PPO: use steps_per_update"),
+        ({"policy_kwargs": {"net_arch": [64]}}, "use policy_hidden"),
     ],
 )
 def test_refusals(settings: dict[str, Any], message: str) -> None:
@@ -370,7 +370,7 @@ def test_a_model_that_cannot_go_on_stays_what_was_loaded(tmp_path: Path) -> None
     arrays, meta, source = loaded._stored
     loaded._stored = {k: v for k, v in arrays.items() if not k.endswith("log_std")}, meta, source
     for _ in range(2):
-        with pytest.raises(CheckpointError, match="missing or misshapen"):
+        with pytest.raises(CheckpointError, match="missing or has a wrong shape"):
             loaded.learn(64)
     loaded._stored = arrays, meta, source
     loaded.save(tmp_path / "again")

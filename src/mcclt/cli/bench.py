@@ -49,7 +49,7 @@ class Bench(Command):
             raise ConfigError(f"population = {self.population} is not allowed: it must be 0 or more.")
         for name in ("algo", "population") if self.engine == "warp" else ("agents",):
             if name in self.given:
-                raise ConfigError(f"--{name} says nothing about engine {self.engine}: leave it out.")
+                raise ConfigError(f"--{name} has no effect with --engine {self.engine}: leave it out.")
         from mcclt.experiments.bench import measure, time_on_device
         from mcclt.storage import checkpoint
 

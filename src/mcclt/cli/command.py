@@ -25,7 +25,8 @@ class Command:
     """The flags that were typed, by the names of their fields: all others have their defaults."""
 
     GROUPS: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Boxes of the help, by title; flags in none of them are in the first box."""
+    """Boxes of the help, by title; flags in none of them are in the first, and those whose sentence begins with the
+    title of a box in that one."""
     FORMERLY: ClassVar[Mapping[str, str]] = {}
     """Flags of earlier versions, and what to say about each."""
 
@@ -112,14 +113,15 @@ def flags_of(cls: type[Command]) -> dict[str, Flag]:
 def form_of(cls: type[Command]) -> Any:
     """A command for tyro: a dictionary per group, which has the flags that were given and no others."""
     known, said = flags_of(cls), sentences(cls)
-    titles = {name: title for title, names in cls.GROUPS.items() for name in names}
     groups: dict[str, dict[str, Any]] = {title: {} for title in ("", *cls.GROUPS)}
     order = [name for names in cls.GROUPS.values() for name in names]
     for name in sorted(known, key=lambda n: order.index(n) if n in order else -1):
-        title = titles.get(name, "")
         sentence = said.get(name, "")
-        if sentence.startswith(start := f"{title}: "):
-            sentence = sentence[len(start)].upper() + sentence[len(start) + 1 :]
+        title, _, rest = sentence.partition(": ")
+        if title in groups and rest:
+            sentence = rest[0].upper() + rest[1:]
+        else:
+            title = next((title for title, names in cls.GROUPS.items() if name in names), "")
         groups[title][name] = known[name].as_argument(sentence)
     make: Any = typing.TypedDict
     forms = {title: make(title or cls.__name__, group, total=False) for title, group in groups.items()}
@@ -162,7 +164,7 @@ def _unknown(cls: type[Command], token: str, known: Mapping[str, Flag]) -> Confi
     """The sentence about a word that a command does not know."""
     command = f"`mcclt {cls.name()}`"
     if not token.startswith("-"):
-        return ConfigError(f"{command} does not know what to do with {shown(token)}. {command[:-1]} --help` explains.")
+        return ConfigError(f"Unexpected argument {shown(token)}. {command[:-1]} --help` lists what it takes.")
     flag = token.split("=")[0]
     name = flag.lstrip("-").replace("-", "_")
     if name in cls.FORMERLY:

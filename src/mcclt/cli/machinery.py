@@ -48,7 +48,7 @@ class Machinery(Command):
     one."""
     workers: int = 1
     """local: processes that train side by side, each with its share of the cores; one per core is faster than
-    one for all. On one GPU they pay for plans of several tasks, under NVIDIA's MPS."""
+    one for all. On one GPU they pay off for plans of several tasks, under NVIDIA's MPS."""
     address: str | None = None
     """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
     cpus: float | None = None
@@ -133,12 +133,12 @@ class Machinery(Command):
             return ""
         if mix and self.workers > 1 and not _has_mps():
             return (
-                "The processes use the GPU in turns. Start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), and they "
-                "use it together: faster."
+                "The processes take turns on the GPU. They would share it, and be faster, under NVIDIA's MPS: start it "
+                "first, with `nvidia-cuda-mps-control -d`."
             )
         count = min(available_cores(), len(todo))
         if not mix and self.workers == 1 and count > 1:
-            return f"With --workers {count}, processes of about 1 GB that share the cores, this would be faster."
+            return f"--workers {count} would be faster: processes of about 1 GB each that share the cores."
         return ""
 
     def gpu_population(self, cells: Sequence["Cell"], console: "Console") -> int:
@@ -183,13 +183,13 @@ def end(store: "Store", tally: "Tally", console: "Console") -> None:
     results = store.load()
     for sentence in (*results.problems, *results.notes):
         console.print(sentence, soft_wrap=True)
-    console.print(f"{count(tally.done)} computed, {tally.there} were there. Store: {store.path}", soft_wrap=True)
+    console.print(f"{count(tally.done)} computed, {tally.there} already there. Store: {store.path}", soft_wrap=True)
     if results.series or results.timings:
         console.print(f"Report: {report.write(results, store.path / 'report')}", soft_wrap=True)
     if tally.failures:
         first, *rest = tally.failures
         more = f" (and {len(rest)} more)" if rest else ""
-        raise MccltError(f"{len(tally.failures)} without a result: {first}{more}")
+        raise MccltError(f"{count(len(tally.failures))} without a result: {first}{more}")
 
 
 def _again() -> str:

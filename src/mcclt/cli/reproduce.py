@@ -123,7 +123,7 @@ def _ask(
         seeds = str(len({seed for _, seed in cells}))
         table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
     console.print(table)
-    console.print("(For two cores, or as such cells took on a machine like this; --workers and Ray divide it.)")
+    console.print("(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
     if not sys.stdin.isatty():
         raise ConfigError("Which scale? Give --scale smoke, short or paper.")
     answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()

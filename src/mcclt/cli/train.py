@@ -11,7 +11,7 @@ from tyro.conf import Positional, Suppress
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
-from mcclt.config import FREE, PRESETS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
+from mcclt.config import FREE, PARTS, PRESETS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 
@@ -38,6 +38,7 @@ class Train(Command, RunConfig, AgentConfig):
     checkpoint_freq: Steps = RunConfig.checkpoint_freq
     policy_hidden: Widths = AgentConfig.policy_hidden
     critic_hidden: Widths = AgentConfig.critic_hidden
+    decay_steps: Steps | None = None
     groups: Annotated[Mapping[str, AgentConfig], Suppress] = dataclasses.field(default_factory=dict)
     variants: Comma = ()
     """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
@@ -58,13 +59,12 @@ class Train(Command, RunConfig, AgentConfig):
     GROUPS: ClassVar = {
         "run": """seeds n_seeds steps variants preset config resume engine n_envs stagger steps_per_update
             max_episode_steps threads eval_freq eval_episodes final_episodes on_nan step_timeout""".split(),
-        "agent": """algo critic weighting gamma gae_lambda value_target normalize_obs normalize_reward policy_hidden
-            log_std_init target_kl minibatch_size""".split(),
-        "PPO": "learning_rate policy_iterations clip_range".split(),
-        "TRPO": "cg_max_steps cg_damping line_search_shrinking_factor line_search_max_iter kl_direction".split(),
-        "critic": """critic_hidden critic_learning_rate critic_iterations members n_quantiles kappa guide variance_head
-            variance_floor trunk qr_target""".split(),
-        "weights": "w_tar w_min temperature weight_site crossing_error".split(),
+        "targets": PARTS["targets"],
+        "policy": PARTS["policy"],
+        "PPO": (),
+        "TRPO": (),
+        "critic": PARTS["critic"],
+        "weights": PARTS["weights"],
         "output": "out checkpoint_freq quiet wandb".split(),
     }  # fmt: skip
 

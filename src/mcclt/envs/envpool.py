@@ -106,11 +106,11 @@ class EnvPoolVectorEnv:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Not possible: EnvPool keeps the state of its environments to itself."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be saved: EnvPool does not show its state.")
+        raise CheckpointError(f"{self.spec.task!r} cannot be saved: EnvPool does not expose its state.")
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Not possible, as for `get_state`."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be restored: EnvPool does not take a state.")
+        raise CheckpointError(f"{self.spec.task!r} cannot be restored: EnvPool does not accept a state.")
 
     def close(self) -> None:
         """Ends the threads."""

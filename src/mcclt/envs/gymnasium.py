@@ -151,11 +151,11 @@ class GymnasiumVectorEnv:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Not possible: a Gymnasium environment keeps its state to itself."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be saved: Gymnasium does not show its state.")
+        raise CheckpointError(f"{self.spec.task!r} cannot be saved: Gymnasium does not expose its state.")
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Not possible, as for `get_state`."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be restored: Gymnasium does not take a state.")
+        raise CheckpointError(f"{self.spec.task!r} cannot be restored: Gymnasium does not accept a state.")
 
     def close(self) -> None:
         """Closes the environments and ends the processes."""

@@ -306,7 +306,7 @@ class MujocoVectorEnv:
         for name, value in self.get_state().items():
             if name not in state or np.shape(state[name]) != value.shape:
                 raise CheckpointError(
-                    f"This is no state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
+                    f"This is not a state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
                 )
         self._simulator.set_state(state)
         self._episodes = np.array(state["episodes"], dtype=np.int64)

@@ -287,7 +287,7 @@ class WarpVectorEnv:
         for name, value in self.get_state().items():
             if name not in state or np.shape(state[name]) != value.shape:
                 raise CheckpointError(
-                    f"This is no state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
+                    f"This is not a state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
                 )
         put = self._worlds.put({name: np.asarray(value) for name, value in state.items()})
         self._counters = Counters(put["episodes"], put["elapsed"])

@@ -252,7 +252,7 @@ def _mixed_configurations(results: Results) -> list[str]:
 
         listed = "; ".join(say(s) for s in others)
         notes.append(
-            f"{main.name} on {main.task} is there in {len(same)} configurations, which are never averaged together: "
+            f"{main.name} on {main.task} was trained in {len(same)} configurations, which are never averaged: "
             f"shown is {say(main)}; left out: {listed}."
         )
     return notes
@@ -268,5 +268,5 @@ def _mixed_provenance(results: Results) -> list[str]:
                 counts[value] = counts.get(value, 0) + 1
             if len(counts) > 1:
                 listed = ", ".join(f"{v} ({_seeds(n)})" for v, n in sorted(counts.items()))
-                notes.append(f"{s.name} on {s.task} puts together seeds of several {what}: {listed}.")
+                notes.append(f"{s.name} on {s.task} combines seeds of several {what}: {listed}.")
     return notes

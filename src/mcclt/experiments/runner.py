@@ -130,7 +130,7 @@ def run_cells(
             for one in dead:
                 one.attempts += 1
                 if one.attempts < ATTEMPTS:
-                    display.say(f"A process died; {one.unit.name} goes on from its last checkpoint.")
+                    display.say(f"A process died; {one.unit.name} continues from its last checkpoint.")
                     submit(one)
                 else:
                     fail(one, f"its process died {ATTEMPTS} times. Is memory short?")

@@ -321,5 +321,5 @@ def _timing(path: Path) -> dict[str, Any]:
         if not all(isinstance(x, str) for x in texts) or not (costs > 0).all() or not np.isfinite(costs).all():
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise StoreError(f"{path} is no measurement of mcclt: run its command again to replace it.") from None
+        raise StoreError(f"{path} is not a measurement of mcclt: run its command again to replace it.") from None
     return data

@@ -33,7 +33,7 @@ def _import(module: str) -> Any:
     try:
         return importlib.import_module(f"stable_baselines3.{module}")
     except ImportError:
-        raise MissingExtraError("What belongs to Stable-Baselines3", "sb3") from None
+        raise MissingExtraError("Working with Stable-Baselines3", "sb3") from None
 
 
 class Methods:

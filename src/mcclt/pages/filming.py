@@ -25,7 +25,7 @@ NO_MUJOCO_VIDEO = (
     "No video: MuJoCo found no OpenGL to draw with; install a software one"
     " (Debian, Ubuntu: apt-get install libegl1 libosmesa6) or set MUJOCO_GL to egl, osmesa or glfw."
 )
-NO_PICTURES = "No video: this environment draws no pictures."
+NO_PICTURES = "No video: this environment renders no frames."
 CAMERAS = {"InvertedDoublePendulum": {"distance": 2.7, "lookat": (0.0, 0.0, 0.5), "elevation": -30.0}}
 """Nearer than Gymnasium's own, where that shows little but the floor."""
 

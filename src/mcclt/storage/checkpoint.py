@@ -107,7 +107,7 @@ def fitting(prefix: str, template: Mapping[str, np.ndarray], arrays: Arrays, sou
         x = arrays.get(prefix + name)
         if x is None or x.shape != like.shape or x.dtype != like.dtype:
             raise CheckpointError(
-                f"{source} does not fit its own configuration: {prefix}{name} is missing or misshapen."
+                f"{source} does not match its configuration: {prefix}{name} is missing or has a wrong shape."
             )
         found[name] = x
     return found
@@ -120,7 +120,7 @@ def unflatten(prefix: str, template: Any, arrays: Arrays, source: object) -> Any
         name = f"{prefix}/{_name(path)}"
         x = arrays.get(name)
         if x is None or x.shape != leaf.shape or x.dtype != leaf.dtype:
-            raise CheckpointError(f"{source} does not fit its own configuration: {name} is missing or misshapen.")
+            raise CheckpointError(f"{source} does not match its configuration: {name} is missing or has a wrong shape.")
         return x
 
     return jax.tree_util.tree_map_with_path(take, template)

@@ -59,4 +59,4 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
     except (ConfigError, KeyError, TypeError, ValueError, ArithmeticError):
         sound = False
     if not sound:
-        raise CheckpointError(f"{source} is not a checkpoint of a training: what it says of itself makes no sense.")
+        raise CheckpointError(f"{source} is not a checkpoint of a training run: its metadata is inconsistent.")

@@ -54,7 +54,7 @@ class Job:
         except BaseException:
             trainer.close()
             raise
-        notes = [f"Passed over: {line}" for line in passed]
+        notes = [f"Skipped: {line}" for line in passed]
         return cls(trainer, directory, notes if exact else [*notes, new_episodes(trainer.spec)])
 
     def run(self, observers: Sequence[Observer]) -> None:

@@ -258,7 +258,7 @@ class Trainer:
         try:
             rollout, self._obs, faults = self.act_in(self.env, self._obs, noise, self.stats, raise_faults)
         except FaultError as error:
-            advice = "Mend the environment and resume, or train with --on-nan restart or --on-nan stop."
+            advice = "Fix the environment and resume, or train with --on-nan restart or --on-nan stop."
             raise EnvironmentFault(f"{self._describe(error.fault)} {advice}") from None
         return rollout, faults
 
@@ -291,7 +291,7 @@ class Trainer:
         return f"seed {seed} (group {group!r})"
 
     def _settle(self, faults: list[Fault]) -> np.ndarray:
-        """Which agents may learn from this rollout [A]; stops those that fail, or fail twice running."""
+        """Which agents may learn from this rollout [A]; stops those that fail, or fail twice in a row."""
         ok = np.array([status == TRAINING for status in self.status])
         for fault in faults:
             if not ok[fault.agent]:
@@ -300,9 +300,9 @@ class Trainer:
             what = self._describe(fault)
             if self.config.on_nan == "stop" or self._last_fault.get(fault.agent) == self.update - 1:
                 self.status[fault.agent] = f"stopped: {what}"
-                self.messages.append(f"{what} That agent is stopped; the others go on.")
+                self.messages.append(f"{what} That agent is stopped; the others continue.")
             else:
-                self.messages.append(f"{what} That agent drops this update and starts new episodes.")
+                self.messages.append(f"{what} That agent skips this update and starts new episodes.")
             self._last_fault[fault.agent] = self.update
         return ok
 
@@ -572,7 +572,7 @@ def differing(a: RunConfig, b: RunConfig) -> list[str]:
 
 def new_episodes(spec: EnvSpec) -> str:
     """What to say where episodes cannot be continued."""
-    return f"The state of the {spec.engine!r} engine is not in this checkpoint: agents go on from it in new episodes."
+    return f"This checkpoint has no state of the {spec.engine!r} engine: training continues with new episodes."
 
 
 def crossed(step: int, stride: int, period: int) -> bool:

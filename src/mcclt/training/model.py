@@ -41,16 +41,16 @@ from mcclt.training.progress import Display
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",
     "task": "it is the first argument",
-    "seeds": "say seed=, one or a list",
-    "steps": "say how many to learn(total_timesteps)",
+    "seeds": "use seed=, one or a list",
+    "steps": "pass it to learn(total_timesteps)",
     "groups": "`mcclt train --config` trains several groups",
     # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
-    "policy": "say only the environment; widths are policy_hidden and critic_hidden",
-    "policy_kwargs": "say policy_hidden=(64, 64), critic_hidden=(64, 64) and log_std_init=",
-    "n_steps": "say steps_per_update = n_steps * n_envs, the steps of all environments together",
-    "batch_size": "say minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
-    "n_epochs": "say policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
-    "n_critic_updates": "say critic_iterations",
+    "policy": "give only the environment; widths are policy_hidden and critic_hidden",
+    "policy_kwargs": "use policy_hidden=(64, 64), critic_hidden=(64, 64) and log_std_init=",
+    "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
+    "batch_size": "use minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
+    "n_epochs": "use policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
+    "n_critic_updates": "use critic_iterations",
     "sub_sampling_factor": "the whole batch is used",
     "clip_range_vf": "the critic's loss is not clipped",
     "normalize_advantage": "advantages are always normalised",
@@ -62,8 +62,8 @@ ELSEWHERE = {
     "rollout_buffer_class": "rollouts are arrays of one update",
     "rollout_buffer_kwargs": "rollouts are arrays of one update",
     "stats_window_size": "returns are averaged over the last 100 episodes",
-    "tensorboard_log": "say learn(..., log_dir=...)",
-    "verbose": "say learn(..., progress_bar=True)",
+    "tensorboard_log": "use learn(..., log_dir=...)",
+    "verbose": "use learn(..., progress_bar=True)",
     "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
 }
 """Settings that are not keyword arguments of a model, and what to say instead."""
@@ -374,7 +374,7 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
     if path.is_dir():
         arrays, meta, source, passed = runs.load_latest(path)
         for line in passed:
-            warnings.warn(f"Passed over: {line} Used instead: {source}", stacklevel=3)
+            warnings.warn(f"Skipped: {line} Used instead: {source}", stacklevel=3)
         return arrays, meta, source
     source = path if path.is_file() else with_suffix(path)
     arrays, meta = checkpoint.load(source)
