@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt.config import VARIANTS
 from mcclt.experiments import figures, tables
+from mcclt.experiments.analysis import pooled
 from mcclt.experiments.filling import repeat
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import make_setup
@@ -143,10 +145,30 @@ assert "jax" not in sys.modules
 
 
 def test_order_of_the_page(page):
-    order = ["top", "verdicts", "tables", "curves", "calibration", "figures", "coverage", "provenance"]
+    order = ["top", "answer", "verdicts", "tables", "curves", "calibration", "figures", "coverage", "provenance"]
     assert [i for i in page.ids() if i in order] == order
     assert len(page.ids()) == len(set(page.ids()))
     assert [tag for tag, _ in page.tags].count("h1") == 1
+
+
+def test_leads_with_the_answer_over_all_settings(page):
+    said = (
+        "Over 2 tasks (4 settings) MC-CLT's final returns are not decidedly better or worse than those of baseline, QR, "
+        "MC-CLT without w, ensemble and exploration."
+    )
+    assert page.text.index(said) < page.text.index("What the paper claims")
+
+
+def test_the_answer_tells_what_is_decided(store, monkeypatch):
+    results = store.load()
+    verdicts = {"plain": "better", "qr": "better", "ensemble": "undecided", "explore": "worse"}
+    mean = types.SimpleNamespace(tasks=8)
+    made = [types.SimpleNamespace(b=b, verdict=v, mean=mean, effects=range(16)) for b, v in verdicts.items()]
+    monkeypatch.setattr(pooled, "answers", lambda results: made)
+    assert report.answer_of(results) == (
+        "Over 8 tasks (16 settings) MC-CLT's final returns are better than those of baseline and QR, and worse than "
+        "those of exploration, and not decidedly better or worse than those of ensemble."
+    )
 
 
 def test_needs_no_network(written, page):

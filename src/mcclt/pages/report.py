@@ -69,6 +69,7 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         notices=_notices(results),
         missing=sum(provenance.gaps(results).values()),
         planned=provenance.wanted(results) * len(results.tasks) * len(results.algos) * len(VARIANTS),
+        answer=answer_of(results),
         signs=VERDICTS,
         tally={name: tally[name] for name in VERDICTS if tally[name]},
         verdicts=verdicts,
@@ -122,6 +123,23 @@ def _summary(results: Results) -> str:
         f"{count(len(results.variants), 'variant')} of {algos}, {seeds} {'seed' if seeds == '1' else 'seeds'}, "
         f"{steps} environment steps each."
     )
+
+
+def answer_of(results: Results) -> str:
+    """The pooled answers about final returns in one sentence; nothing if there are none."""
+    from mcclt.experiments.analysis import pooled
+
+    found = pooled.answers(results)
+    if not found:
+        return ""
+    words = {"better": "better than", "worse": "worse than", "undecided": "not decidedly better or worse than"}
+    parts = []
+    for verdict, said in words.items():
+        if names := [variant_label(a.b) for a in found if a.verdict == verdict]:
+            parts.append(f"{said} those of {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}")
+    tasks, settings = max(a.mean.tasks for a in found), max(len(a.effects) for a in found)
+    scope = f"{count(tasks, 'task')} ({count(settings, 'setting')})"
+    return f"Over {scope} MC-CLT's final returns are {', and '.join(parts)}."
 
 
 def _range(numbers: Sequence[int], say: Callable[[int], str]) -> str:
