@@ -153,8 +153,8 @@ def test_order_of_the_page(page):
 
 def test_leads_with_the_answer_over_all_settings(page):
     said = (
-        "Over 2 tasks (4 settings) MC-CLT's final returns are not decidedly better or worse than those of baseline, QR, "
-        "MC-CLT without w, ensemble and exploration."
+        "Over 2 tasks (4 settings) MC-CLT's final returns are not decidedly better or worse than those of baseline, "
+        "QR, MC-CLT without w, ensemble and exploration."
     )
     assert page.text.index(said) < page.text.index("What the paper claims")
 
