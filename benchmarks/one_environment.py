@@ -13,6 +13,7 @@ paper's preset takes one environment.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from mcclt.experiments.results import Series
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
 
+Row = tuple[str, np.ndarray, np.ndarray]
+"""What is compared, and the scores [seeds] of both sides."""
 TASKS = {"Swimmer-v4": ("ppo",), "HalfCheetah-v4": ("ppo", "trpo"), "Walker2d-v4": ("ppo", "trpo")}
 VARIANTS = ("plain", "mcclt")
 TOLERANCE = 0.1
@@ -73,22 +76,51 @@ def interval(
     return float(low), float(high)
 
 
-def show(rows: list[tuple[str, Series, Series]], arms: tuple[str, str]) -> str:
+def show(rows: list[Row], arms: tuple[str, str]) -> str:
     """The table in Markdown, and what is found over all settings."""
     lines = [f"| | {arms[0]} | {arms[1]} | difference | p (Holm) |", "|---|---|---|---|---|"]
-    compared = [stats.compare(a.scores, b.scores) for _, a, b in rows]
+    compared = [stats.compare(a, b) for _, a, b in rows]
     adjusted = stats.holm([d.p for d in compared])
     for (name, a, b), d, p in zip(rows, compared, adjusted, strict=True):
-        means = [stats.summarise(x.scores) for x in (a, b)]
-        texts = [f"{m.mean:,.0f} ± {m.se:,.0f} ({m.n})" for m in means]
-        relative = relative_difference(a.scores, b.scores)
-        lines.append(f"| {name} | {texts[0]} | {texts[1]} | {d.difference:+,.0f} ({relative:+.0%}) | {p:.2f} |")
-    pairs = [(a.scores, b.scores) for _, a, b in rows]
+        texts = [f"{m.mean:,.0f} ± {m.se:,.0f}" for m in (stats.summarise(a), stats.summarise(b))]
+        change = f"{d.difference:+,.0f} ({relative_difference(a, b):+.0%})".replace("-", "−")
+        lines.append(f"| {name} | {texts[0]} | {texts[1]} | {change} | {p:.2f} |")
+    pairs = [(a, b) for _, a, b in rows]
     mean, (low, high) = float(np.mean([relative_difference(*pair) for pair in pairs])), interval(pairs)
     same = low >= -TOLERANCE and high <= TOLERANCE and min(p for p in adjusted if p is not None) > 0.05
     verdict = "the same within the tolerance" if same else "undecided" if low <= 0 <= high else "different"
-    lines.append(f"\nMean relative difference {mean:+.1%}, 90 % interval {low:+.1%} to {high:+.1%}: {verdict}.")
-    return "\n".join(lines).replace("-", "−").replace("|−−−", "|---")
+    found = f"Mean relative difference {mean:+.1%}, 90 % interval {low:+.1%} to {high:+.1%}: {verdict}."
+    return "\n".join([*lines, "", found.replace("-", "−")])
+
+
+def one_or_sixteen(store: Path) -> list[Row]:
+    """Sixteen environments beside one. Of Walker2d with one only evaluations during training were brought back:
+    there both sides are the last of these, of 5 episodes.
+    """
+    ours, rows = found(store), []
+    unfinished: dict[tuple[str, int], float] = {}
+    if (file := store / "walker2d-one-environment.json").exists():
+        for group, seed, step, value in json.loads(file.read_text(encoding="utf-8"))["rows"]:
+            if step == STEPS:
+                unfinished[group, seed] = value
+    for (task, algo, variant), series in ours.items():
+        name = f"{algo.upper()} on {task}: {series.label}"
+        if other := ours.get((task, algo, f"{variant}@n_envs=1")):
+            rows.append((name, series.scores, other.scores))
+        elif single := [v for (group, _), v in unfinished.items() if group == f"{algo}-{variant}@n_envs=1"]:
+            _, values = series.curve("eval/mean_reward")
+            rows.append((f"{name} (evaluations during training)", values[:, -1], np.array(single)))
+    return rows
+
+
+def beside(store: Path, another: Path) -> list[Row]:
+    """The same setups in two stores."""
+    ours, others = found(store), found(another)
+    return [
+        (f"{algo.upper()} on {task}: {series.label}", series.scores, others[task, algo, variant].scores)
+        for (task, algo, variant), series in ours.items()
+        if (task, algo, variant) in others
+    ]
 
 
 def main() -> None:
@@ -110,15 +142,10 @@ def main() -> None:
         seeds = range(110, 130) if args.more_seeds else SEEDS
         train(args.store, args.task, args.n_envs, args.threads, args.engine, seeds)
         return
-    ours = found(args.store)
-    others = found(args.another) if args.command == "beside" else ours
-    rows = []
-    for (task, algo, variant), series in ours.items():
-        other = others.get((task, algo, variant if args.command == "beside" else f"{variant}@n_envs=1"))
-        if other is not None:
-            rows.append((f"{algo.upper()} on {task}: {series.label}", series, other))
-    arms = (str(args.store), str(args.another)) if args.command == "beside" else ("16 x 250", "1 x 4,000")
-    print(show(rows, arms))
+    if args.command == "beside":
+        print(show(beside(args.store, args.another), (args.store.name, args.another.name)))
+    else:
+        print(show(one_or_sixteen(args.store), ("16 x 250", "1 x 4,000")))
 
 
 if __name__ == "__main__":
