@@ -17,9 +17,10 @@ from mcclt.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
-STORES = {"paper": ROOT / "results", "short": ROOT / "benchmarks" / "results" / "short"}
+KEPT = ROOT / "benchmarks" / "results"
+STORES = {"paper": KEPT / "lockstep", "short": KEPT / "short"}
 """At the paper's scale, and all eight tasks at a tenth of it."""
-AGAIN = ROOT / "benchmarks" / "results" / "seeds-30-59"
+AGAIN = KEPT / "lockstep-seeds-30-59"
 """Two of the columns at the paper's scale, with other seeds."""
 TABLES = {"paper": ("1", "3"), "short": ("1", "2", "3")}
 WIDTH = 900

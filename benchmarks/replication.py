@@ -1,6 +1,6 @@
 """Do the findings of one store come again with other seeds? Two stores of the same variants, side by side.
 
-    python benchmarks/replication.py results benchmarks/results/seeds-30-59
+    python benchmarks/replication.py benchmarks/results/lockstep benchmarks/results/lockstep-seeds-30-59
 
 For each setting that both have: the mean and its standard error over seeds, and how far MC-CLT is above it, with
 Welch's 95 % interval, in the first, the second, and both as one; and the smallest p of a mean in the first against the

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "benchmarks" / "results"
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_a_mark_that_is_missing_is_named(script: Any) -> None:
 
 def test_replication_is_welchs_by_scipy(script: Any) -> None:
     replication = script("replication")
-    first, second = (replication.found(ROOT / path) for path in ("results", "benchmarks/results/seeds-30-59"))
+    first, second = (replication.found(KEPT / name) for name in ("lockstep", "lockstep-seeds-30-59"))
     stores = {"first": first, "second": second, "both": replication.pooled(first, second)}
     lines = replication.table(**stores).splitlines()
     assert len(lines) == 2 + 24, "a head, and 2 tasks x 2 algorithms x 6 variants"
@@ -47,12 +48,12 @@ def test_replication_is_welchs_by_scipy(script: Any) -> None:
 
 
 def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    store = "benchmarks/results/seeds-30-59"
-    monkeypatch.setattr("sys.argv", ["pairs.py", str(ROOT / store)])
+    store = KEPT / "lockstep-seeds-30-59"
+    monkeypatch.setattr("sys.argv", ["pairs.py", str(store)])
     script("pairs").main()
     head, *_, last = capsys.readouterr().out.splitlines()
     assert head == "60 pairs", "4 settings x 15"
-    found = script("replication").found(ROOT / store)
+    found = script("replication").found(store)
     cells = [cell.strip() for cell in last.split("|")]
     algo, rest = cells[1].split(" on ")
     task, names = rest.split(": ")

@@ -1,6 +1,7 @@
 """`mcclt compare`, `mcclt reproduce` and `mcclt report` as a stranger uses them."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drivers import PENDULUM, RUN, VARIANT
+from drivers import PENDULUM, RUN, VARIANT, contents
 from mcclt.cli import app as cli
 from mcclt.cli import reproduce
 from mcclt.cli.machinery import Machinery
@@ -21,6 +22,7 @@ from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
 from mcclt.experiments.units import Outcome, Unit
 from mcclt.pages import report
+from mcclt.storage import files
 from synthetic import make_result, make_store
 
 
@@ -89,10 +91,10 @@ def test_compare_in_earnest(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     args = ["compare", PENDULUM, "--variants", VARIANT, "--n-seeds", "2", "--population", "1"]
     out, err = mcclt(*args)
     assert err == "" and "2 cells to compute, 256 steps in all." in out and "1 / 2 cells" in out
-    assert "2 cells computed, 0 already there. Store: results" in out
-    assert Path("results/report/report.html").stat().st_size > 10_000
-    (series,) = Store(Path("results")).load().series
-    assert series.seeds == [0, 1] and [p.name for p in Path.cwd().iterdir()] == ["results"]
+    assert "2 cells computed, 0 already there. Store: my-results" in out
+    assert Path("my-results/report/report.html").stat().st_size > 10_000
+    (series,) = Store(Path("my-results")).load().series
+    assert series.seeds == [0, 1] and [p.name for p in Path.cwd().iterdir()] == ["my-results"]
 
 
 @pytest.mark.slow
@@ -117,7 +119,7 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
     plain, ours = (next(line for line in out.splitlines() if name in line) for name in ("│ ppo-plain ", "│ ppo-mcclt "))
     assert "1,121.0" in plain and "0.6" in plain
     assert "1,091.0" in ours and "-30.0" in ours and "0.000" in ours
-    assert "6 cells computed, 0 already there. Store: results" in out and "Report: results/report/report.html" in out
+    assert "6 cells computed, 0 already there. Store: my-results" in out and "Report: my-results/report/report.html" in out
     assert len(made_up) == 2
     again, _ = mcclt("compare", "Hopper", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
     assert "0 cells computed, 6 already there" in again and "+30.0" in again and len(made_up) == 2
@@ -172,7 +174,7 @@ def test_more_seeds_are_added(mcclt: Cli, made_up: list[Unit]) -> None:
     args = ["compare", "Hopper", "--variants", "plain", "--steps", "4k"]
     mcclt(*args, "--n-seeds", "2")
     out, _ = mcclt(*args, "--seeds", "1..4")
-    assert "3 cells computed, 1 already there" in out
+    assert "3 cells computed, 1 were there" in out
     assert [u.seeds for u in made_up] == [(0, 1), (2, 3, 4)]
 
 
@@ -207,7 +209,7 @@ def test_failures_are_reported_in_one_sentence(mcclt: Cli, monkeypatch: pytest.M
 
     monkeypatch.setattr(training, "train_unit", fail)
     _, err = mcclt("compare", "Hopper", "--variants", "plain,qr", "--n-seeds", "1", code=2)
-    assert err.startswith("mcclt: 2 cells without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
+    assert err.startswith("mcclt: 2 without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
     assert err.endswith("The motor burns. (and 1 more)\n")
 
 
@@ -222,7 +224,7 @@ def test_an_interrupt_says_how_to_go_on(mcclt: Cli, monkeypatch: pytest.MonkeyPa
 
 
 def test_cells_under_way_elsewhere(mcclt: Cli, made_up: list[Unit]) -> None:
-    store = Store(Path("results"), create=True)
+    store = Store(Path("my-results"), create=True)
     claim = store.claim((make_setup("Hopper", "ppo", "plain", "fixed"), 1))
     out, _ = mcclt("compare", "Hopper", "--variants", "plain", "--n-seeds", "3")
     assert claim is not None
@@ -242,7 +244,7 @@ def test_reproduce_a_part(mcclt: Cli, made_up: list[Unit]) -> None:
         (task, variant, (0, 1)) for task in ("Hopper-v4", "Ant-v5") for variant in ("mcclt", "explore")
     }
     assert {(u.config.steps, u.config.final_episodes) for u in made_up} == {(8000, 5)}
-    assert "0 cells computed, 8 already there" in mcclt(
+    assert "0 cells computed, 8 were there" in mcclt(
         "reproduce", "--table", "3", "--tasks", "Hopper,Ant-v5", "--algo", "ppo", "--scale", "smoke"
     )[0]  # fmt: skip
 
@@ -274,7 +276,7 @@ def test_the_plan_and_its_cost(mcclt: Cli) -> None:
 
 
 def test_the_cost_counts_what_is_there(mcclt: Cli) -> None:
-    store = Store(Path("results"), create=True)
+    store = Store(Path("my-results"), create=True)
     for seed in range(2):
         setup = make_setup("Hopper", "ppo", "mcclt", "authors", steps=8000, final_episodes=5)
         store.write(setup, make_result(setup, seed, 1.0))
@@ -290,7 +292,7 @@ def test_asking(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: answer)
     _, err = mcclt("reproduce", "--figure", "1", "--tasks", "Hopper", code=code)
-    assert len(made_up) == (answer == "smoke") and Path("results").exists() == (answer == "smoke")
+    assert len(made_up) == (answer == "smoke") and Path("my-results").exists() == (answer == "smoke")
     if code:
         assert "Unknown scale 'smoek'. Did you mean 'smoke'?" in err
 
@@ -306,9 +308,45 @@ def test_table_2_is_measured(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("mcclt.experiments.bench.time_variants", time_variants)
     monkeypatch.setattr(report, "write", lambda results, folder: folder / "report.html")
     out, _ = mcclt("reproduce", "--table", "2", "--tasks", "Hopper")
-    (timing,) = Store(Path("results")).load().timings
+    (timing,) = Store(Path("my-results")).load().timings
     assert timing["task"] == "Hopper-v4" and [row["variant"] for row in timing["rows"]] == list(reproduce.COSTED)
     assert "Timing plain" in out
+
+
+# --- pack ------------------------------------------------------------------------------------------------------
+
+
+def test_pack(mcclt: Cli) -> None:
+    store = make_store(Path("my-results"), tasks=("Hopper",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
+    loaded = contents(store)
+    damaged = store.file((make_setup("Hopper", "ppo", "plain", "authors"), 7))
+    damaged.write_text("half")
+    assert re.search(rf"{damaged} is damaged.*\n4 cells packed: [0-9]+ kB became [0-9] kB\.", mcclt("pack")[0])
+    damaged.unlink()
+    assert contents(Store("my-results")) == loaded
+    assert mcclt("pack")[0] == "Nothing to pack.\n"
+    assert "4 cells unpacked" in mcclt("pack", "my-results", "--unpack")[0]
+    assert mcclt("pack", "--unpack")[0] == "Nothing to unpack.\n" and contents(Store("my-results")) == loaded
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_finished_store_is_read_once(
+    mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    args = ["compare", PENDULUM, "--variants", "plain,mcclt", "--n-seeds", "3"]
+    mcclt(*args)
+    if packed:
+        mcclt("pack")
+    kept = [path for path in Path("my-results/cells").rglob("*") if path.is_file()]
+    for path in kept:
+        os.utime(path, (0, 0))
+    reads: list[Path] = []
+    original = files.read
+    monkeypatch.setattr(files, "read", lambda path, *rest: (reads.append(path), original(path, *rest))[1])
+    out, _ = mcclt(*args)
+    assert "0 cells computed, 6 already there" in out
+    assert sorted(path for path in reads if "cells" in path.parts) == sorted(kept)
+    assert len(kept) == (1 if packed else 8)
 
 
 # --- report ----------------------------------------------------------------------------------------------------
@@ -316,7 +354,7 @@ def test_table_2_is_measured(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_report(tmp_path: Path) -> None:
     """Everything that is wrong with a store is said, nothing of it in the way, and JAX is not imported."""
-    store = make_store(tmp_path / "results", tasks=("Hopper",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
+    store = make_store(tmp_path / "my-results", tasks=("Hopper",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
     bad = store.file((make_setup("Hopper", "ppo", "mcclt", "authors"), 1))
     bad.write_bytes(bad.read_bytes()[:100])
     other = make_setup("Hopper", "ppo", "plain", "fixed", steps=4000)
@@ -325,7 +363,7 @@ def test_report(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert f"{bad.relative_to(tmp_path)} is damaged" in done.stdout
-    assert "ppo-plain on Hopper-v4 was trained in 2 configurations, which are never averaged" in done.stdout
+    assert "ppo-plain on Hopper-v4 is there in 2 configurations, which are never averaged together" in done.stdout
     assert "Report: page/report.html" in done.stdout and (tmp_path / "page" / "report.html").exists()
 
 
@@ -415,7 +453,7 @@ def test_a_store_that_cannot_be_made(mcclt: Cli, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("mcclt.storage.files.tempfile.mkstemp", refuse)
     monkeypatch.setattr(Path, "mkdir", refuse)
-    assert "Cannot use the store results: Permission denied." in mcclt.refused(*COMPARE)
+    assert "Cannot use the store my-results: Permission denied." in mcclt.refused(*COMPARE)
 
 
 def test_help(mcclt: Cli) -> None:

@@ -168,29 +168,28 @@ def crash_pack(path: Path) -> None:
     """Packs, adds to the pack and unpacks a store, killed before and after each thing that does to the disk."""
     assert "jax" not in sys.modules
     setup = tiny()
+    first, second = (make_result(setup, seed, 1.0, 3, 2) for seed in (0, 1))
 
     def work(store: Store) -> None:
         pack.pack(store)
-        store.write(setup, make_result(setup, 2, 1.0, 3, 2))
+        store.write(setup, second)
         pack.pack(store)
         pack.unpack(store)
-        pack.pack(store)
 
     for moment in range(1000):
         store = Store(path / str(moment), create=True)
-        for seed in range(2):
-            store.write(setup, make_result(setup, seed, 1.0, 3, 2))
-        whole = contents(store)
+        store.write(setup, first)
         code = _in_child(lambda m=moment, s=store: (_arm(m), work(s)))
-        loaded = Store(store.path).load()
-        found = contents(Store(store.path)) if not loaded.problems else {}
-        work(Store(store.path))
+        found = [Store(store.path).load()]
+        store.write(setup, second)
+        problems = pack.pack(store).problems
+        found.append(Store(store.path).load())
         result = {
-            "moment": moment,
             "killed": code == -signal.SIGKILL,
-            "problems": list(loaded.problems),
-            "whole": found == found | whole,
-            "finished": len(contents(Store(store.path))) == 3 and len(list(store.path.rglob("*.xz"))) == 1,
+            "problems": [*problems, *found[0].problems, *found[1].problems],
+            "before": found[0].series[0].seeds,
+            "after": found[1].series[0].seeds,
+            "files": sorted(p.name for p in (store.path / "cells").iterdir() if p.name[0] != "."),
         }
         print(json.dumps(result), flush=True)
         if code == 0:

@@ -55,6 +55,8 @@ BASIC: dict[Any, Spelling] = {
     float: Spelling("FLOAT", float, "a number"),
     Path: Spelling("PATH", Path),
 }
+STORE = Path("my-results")
+"""Where results go, and are read, unless another store is named."""
 UNSET = "unset"
 """The word for a setting without a value, in help and as a value (--members unset)."""
 

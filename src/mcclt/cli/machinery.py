@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mcclt import interrupts
 from mcclt.cli.command import Command
-from mcclt.cli.flags import Seeds, seeds_of
+from mcclt.cli.flags import STORE, Seeds, seeds_of
 from mcclt.config import RunConfig
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
@@ -39,7 +39,7 @@ class Machinery(Command):
     """Seeds by name: 3 (that one alone), 0,3,7 or 5..14; unset: --n-seeds of them."""
     n_seeds: int | None = None
     """How many seeds: 10 trains the seeds 0 to 9; unset: the scale's."""
-    store: Path = Path("results")
+    store: Path = STORE
     """The directory of results; what is in it already is not computed again."""
     engine: str = "auto"
     """What steps the tasks: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""

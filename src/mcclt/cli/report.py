@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
+from mcclt.cli.flags import STORE
 from mcclt.console import plain_console
 
 
@@ -14,10 +15,10 @@ from mcclt.console import plain_console
 class Report(Command):
     """Write the report of a store: one HTML page, and its tables and figures as files.
 
-    mcclt report results
+    mcclt report my-results
     """
 
-    store: Annotated[Path, Positional] = Path("results")
+    store: Annotated[Path, Positional] = STORE
     """The directory of results."""
     out: Path | None = None
     """Where to write; unset: STORE/report."""

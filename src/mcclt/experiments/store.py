@@ -4,7 +4,7 @@ STORE/store.json                              what this directory is
 STORE/cells/TASK/ALGO-VARIANT/DIGEST/
     settings.json                             every setting of the setup
     seed-0.json                               one agent: returns, curve, probe, cost, provenance, checksum
-STORE/cells/TASK/ALGO-VARIANT/DIGEST.json.xz  the same for any number of agents in one file; see `pack`
+STORE/cells/TASK.json.xz                      the same of any number of a task's agents in one file; see `pack`
 STORE/timings/*.json                          measured costs (table 2)
 STORE/work/                                   trainings under way and locks; may be deleted when nothing runs
 
@@ -36,7 +36,7 @@ from mcclt.experiments.cells import (
     read_json,
     read_settings,
 )
-from mcclt.experiments.pack import Pack, pack_of
+from mcclt.experiments.pack import Pack, Packed, pack_of
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
@@ -133,10 +133,8 @@ class Store:
         with contextlib.suppress(StoreError):
             self._once(self.file(cell), read_in_place)
             return True
-        with contextlib.suppress(StoreError):
-            packed = self.packed(self.folder(setup))
-            return packed is not None and seed in packed.results
-        return False
+        packed = self.packed(self.folder(setup))
+        return packed is not None and seed in packed.results
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those cells that are not there, or damaged; their setups' settings are checked."""
@@ -165,9 +163,8 @@ class Store:
         """
         folder = self.folder(setup)
         stored = {}
-        with contextlib.suppress(StoreError):
-            if packed := self.packed(folder):
-                stored[pack_of(folder)] = packed.settings
+        if packed := self.packed(folder):
+            stored[pack_of(folder)] = packed.settings
         if folder.exists():
             path = self._write_settings(setup)
             stored[path] = self._once(path, read_settings)
@@ -212,13 +209,14 @@ class Store:
         results: list[Result] = []
         problems: list[str] = []
         settings: dict[tuple[str, str, str], dict[str, Any]] = {}
-        for folder in self.folders():
-            loose, damaged = self.loose(folder)  # first: whoever packs them meanwhile writes the pack before they go
-            packed = None
+        for path in self.packs():
             try:
-                packed = self.packed(folder)
+                self.pack(path)
             except StoreError as error:
                 problems.append(str(error))
+        for folder in self.folders():
+            loose, damaged = self.loose(folder)  # first: whoever packs them meanwhile writes the pack before they go
+            packed = self.packed(folder)
             found = {result.seed: result for result in loose.values()}
             for seed, result in (packed.results if packed else {}).items():
                 if seed in found and encode(found[seed]) != encode(result):
@@ -242,12 +240,27 @@ class Store:
                 problems.append(str(error))
         return gather(results, settings, problems, timings, self.path)
 
+    def packs(self) -> list[Path]:
+        """The files of packs."""
+        return sorted((self.path / "cells").glob(f"*{pack.SUFFIX}"))
+
+    def pack(self, path: Path) -> Pack:
+        """What a pack holds; nothing if there is none."""
+        return self._once(path, pack.read) if path.exists() else {}
+
+    def packed(self, folder: Path) -> Packed | None:
+        """What a pack holds of a setup, if there is one and it is undamaged."""
+        with contextlib.suppress(StoreError):
+            return self.pack(pack_of(folder)).get(folder.parts[-2:])
+        return None
+
     def folders(self) -> list[Path]:
         """Of each setup that has results the place of its loose ones, whether it has some or all are packed."""
-        cells = self.path / "cells"
-        loose = (p for p in cells.glob("*/*/*") if p.is_dir())
-        packed = (p.with_name(p.name.removesuffix(pack.SUFFIX)) for p in cells.glob(f"*/*/*{pack.SUFFIX}"))
-        return sorted({*loose, *packed})
+        found = {p for p in (self.path / "cells").glob("*/*/*") if p.is_dir()}
+        for path in self.packs():
+            with contextlib.suppress(StoreError):
+                found |= {pack.folder_of(path, key) for key in self.pack(path)}
+        return sorted(found)
 
     def loose(self, folder: Path) -> tuple[dict[Path, Result], dict[Path, str]]:
         """The loose results of a setup by file, and what is wrong with others."""
@@ -259,16 +272,9 @@ class Store:
                 problems[path] = str(error)
         return found, problems
 
-    def packed(self, folder: Path) -> Pack | None:
-        """The pack of a setup, if it has one."""
-        path = pack_of(folder)
-        return self._once(path, pack.read) if path.exists() else None
-
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of a setup as they were stored; those of its loose results and of its pack must agree."""
-        path, packed = folder / "settings.json", None
-        with contextlib.suppress(StoreError):
-            packed = self.packed(folder)
+        path, packed = folder / "settings.json", self.packed(folder)
         try:
             settings = self._once(path, read_settings)
         except StoreError:
