@@ -94,8 +94,10 @@ def show(rows: list[Row], arms: tuple[str, str]) -> str:
 
 
 def one_or_sixteen(store: Path) -> list[Row]:
-    """Sixteen environments beside one. Of Walker2d with one only evaluations during training were brought back:
-    there both sides are the last of these, of 5 episodes.
+    """Sixteen environments beside one.
+
+    Of Walker2d with one there are only evaluations during training: there both sides are the last of these, of 5
+    episodes.
     """
     ours, rows = found(store), []
     unfinished: dict[tuple[str, int], float] = {}

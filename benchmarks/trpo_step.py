@@ -2,10 +2,10 @@
 
     python benchmarks/trpo_step.py
 
-The authors' published code, run with its own settings (their environment calls adapted to today's Gymnasium; four seeds), beside
+The authors' published code with its own settings (environment calls adapted to today's Gymnasium; four seeds) beside
 ours with the KL of an action's dimensions summed, as the paper has it, and averaged, as their code does
-(`kl_over_actions`; with D = 6 that is target_kl = .06 and cg_damping = .6). At 400,000 steps; ours by 10 final episodes or
-an evaluation of 5.
+(`kl_over_actions`; with D = 6 that is target_kl = .06 and cg_damping = .6). At 400,000 steps; ours by 10 final
+episodes, or an evaluation of 5.
 """
 
 import json

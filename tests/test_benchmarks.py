@@ -24,7 +24,7 @@ def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
     render_docs = script("render_docs")
     page = render_docs.PAGE.read_text(encoding="utf-8")
     stores = {scale: render_docs.Store(path).load() for scale, path in render_docs.STORES.items()}
-    assert render_docs.rendered(page, stores) == page
+    assert render_docs.filled(page, render_docs.parts(stores)) == page
 
 
 def test_a_mark_that_is_missing_is_named(script: Any) -> None:

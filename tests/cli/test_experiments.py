@@ -119,7 +119,9 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
     plain, ours = (next(line for line in out.splitlines() if name in line) for name in ("│ ppo-plain ", "│ ppo-mcclt "))
     assert "1,121.0" in plain and "0.6" in plain
     assert "1,091.0" in ours and "-30.0" in ours and "0.000" in ours
-    assert "6 cells computed, 0 already there. Store: my-results" in out and "Report: my-results/report/report.html" in out
+    assert (
+        "6 cells computed, 0 already there. Store: my-results" in out and "Report: my-results/report/report.html" in out
+    )
     assert len(made_up) == 2
     again, _ = mcclt("compare", "Hopper", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
     assert "0 cells computed, 6 already there" in again and "+30.0" in again and len(made_up) == 2
@@ -174,7 +176,7 @@ def test_more_seeds_are_added(mcclt: Cli, made_up: list[Unit]) -> None:
     args = ["compare", "Hopper", "--variants", "plain", "--steps", "4k"]
     mcclt(*args, "--n-seeds", "2")
     out, _ = mcclt(*args, "--seeds", "1..4")
-    assert "3 cells computed, 1 were there" in out
+    assert "3 cells computed, 1 already there" in out
     assert [u.seeds for u in made_up] == [(0, 1), (2, 3, 4)]
 
 
@@ -209,7 +211,7 @@ def test_failures_are_reported_in_one_sentence(mcclt: Cli, monkeypatch: pytest.M
 
     monkeypatch.setattr(training, "train_unit", fail)
     _, err = mcclt("compare", "Hopper", "--variants", "plain,qr", "--n-seeds", "1", code=2)
-    assert err.startswith("mcclt: 2 without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
+    assert err.startswith("mcclt: 2 cells without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
     assert err.endswith("The motor burns. (and 1 more)\n")
 
 
@@ -244,7 +246,7 @@ def test_reproduce_a_part(mcclt: Cli, made_up: list[Unit]) -> None:
         (task, variant, (0, 1)) for task in ("Hopper-v4", "Ant-v5") for variant in ("mcclt", "explore")
     }
     assert {(u.config.steps, u.config.final_episodes) for u in made_up} == {(8000, 5)}
-    assert "0 cells computed, 8 were there" in mcclt(
+    assert "0 cells computed, 8 already there" in mcclt(
         "reproduce", "--table", "3", "--tasks", "Hopper,Ant-v5", "--algo", "ppo", "--scale", "smoke"
     )[0]  # fmt: skip
 
@@ -363,7 +365,7 @@ def test_report(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert f"{bad.relative_to(tmp_path)} is damaged" in done.stdout
-    assert "ppo-plain on Hopper-v4 is there in 2 configurations, which are never averaged together" in done.stdout
+    assert "ppo-plain on Hopper-v4 was trained in 2 configurations, which are never averaged" in done.stdout
     assert "Report: page/report.html" in done.stdout and (tmp_path / "page" / "report.html").exists()
 
 
