@@ -55,7 +55,8 @@ def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any
     import numpy as np
     from rich.table import Table
 
-    table = Table(title=f"Deterministic returns, {returns.shape[1]} episodes per seed", title_justify="left")
+    episodes = "1 episode" if returns.shape[1] == 1 else f"{returns.shape[1]} episodes"
+    table = Table(title=f"Deterministic returns, {episodes} per seed", title_justify="left")
     for column in ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed"):
         table.add_column(column, justify="left" if column == "group" else "right")
     for group in dict.fromkeys(g for g, _ in agents):

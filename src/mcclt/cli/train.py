@@ -120,6 +120,8 @@ class Train(Command, RunConfig, AgentConfig):
                 if name in flags or name in file:
                     where = f"--{name}" if name in flags else f"{name} in {self.config}"
                     raise ConfigError(f"--variants says the critic and the weighting of each group: leave out {where}.")
+            if "algo" in flags and all("algo" in _variant(name) for name in self.variants):
+                raise ConfigError("--algo has no effect: every one of the --variants names its own.")
             # A variant of the paper is what it is; a group of a file may be changed by flags, like all of the file.
             agents = {name: self._agent(task, file | flags | _variant(name)) for name in self.variants}
         elif groups:

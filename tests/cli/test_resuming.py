@@ -1,0 +1,245 @@
+"""Runs that are interrupted, and go on."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import TINY, Cli
+from mcclt.storage import checkpoint, runs
+from mcclt.training.loop import Trainer
+from probes import PENDULUM, TINY_FLAGS
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    return checkpoint.load(runs.checkpoints(path)[-1])[0]
+
+
+def same(a: Path, b: Path) -> None:
+    x, y = arrays_of(a), arrays_of(b)
+    assert x.keys() == y.keys()
+    for name in x:
+        np.testing.assert_array_equal(x[name], y[name], err_msg=name)
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time")} for row in rows]
+
+
+def test_an_interrupted_run(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of the third update; what it prints is typed; nothing is lost."""
+    flags = [*TINY, "--seeds", "0,4", "--checkpoint-freq", "16", "--final-episodes", "3", "--eval-freq", "32"]
+    advance = Trainer.advance
+
+    def interrupted(trainer: Trainer):
+        if trainer.update == 2:
+            step, calls = trainer.env.step, []
+
+            def interrupt(action: np.ndarray):
+                calls.append(0)
+                if len(calls) == 5:
+                    raise KeyboardInterrupt
+                return step(action)
+
+            trainer.env.step = interrupt  # type: ignore[method-assign]
+        return advance(trainer)
+
+    where = Path("a directory with a rather long name and spaces", "so that lines would be wrapped", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "advance", interrupted)
+        out, err = mcclt("train", PENDULUM, *flags, "--eval-episodes", "2", "--out", where, code=130)
+    assert err == "" and "Interrupted at 32 steps; a checkpoint is saved" in out
+    command = out.strip().splitlines()[-1].strip()
+    assert shlex.split(command) == ["mcclt", "train", "--resume", str(where)], "can be copied and pasted"
+    out, _ = mcclt(*shlex.split(command)[1:])
+    assert "at 32 steps" in out and "new episodes" not in out
+    same(where, finished)
+    assert timeless(where) == timeless(finished)
+    assert (where / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_is_never_lost(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops a KeyboardInterrupt that strikes in a destructor or in a callback of the garbage collector, and
+    JAX has one: seen as Ctrl-C that did nothing."""
+
+    class Unlucky:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    advance = Trainer.advance
+
+    def interrupted(trainer: Trainer):
+        if trainer.update == 2:
+            Unlucky()
+        return advance(trainer)
+
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Trainer, "advance", interrupted)
+    out, _ = mcclt("train", PENDULUM, *TINY, "--steps", "3200", "--out", "run", code=130)
+    assert "mcclt train --resume run" in out
+    assert signal.getsignal(signal.SIGINT) is handler, "as it was before"
+
+
+def test_an_interrupt_while_evaluating_in_the_end(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "evaluate", interrupt)
+        out, _ = mcclt("train", PENDULUM, *TINY, "--final-episodes", "1", "--out", "run", code=130)
+    assert "mcclt train --resume run" in out
+    mcclt("train", "--resume", "run", "--quiet")
+    assert Path("run/evaluation.json").exists()
+
+
+def test_an_interrupt_of_another_command(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    import mcclt.training.model as module
+
+    monkeypatch.setattr(module, "evaluate_policy", interrupt)
+    mcclt("evaluate", finished, code=130)
+
+
+def test_resuming_a_finished_run_with_more_steps(mcclt: Cli, copy: Path) -> None:
+    out, _ = mcclt("train", "--resume", "copy", "--steps", "96")
+    assert "at 64 steps" in out
+    assert runs.stored_config(copy).steps == 96
+    assert checkpoint.load(runs.checkpoints(copy)[-1])[1]["update"] == 6
+    assert len((copy / "metrics.jsonl").read_text().splitlines()) == 12
+    mcclt("evaluate", "copy", "--episodes", "1")
+
+
+def test_resuming_a_finished_run_changes_nothing(mcclt: Cli, copy: Path, finished: Path) -> None:
+    mcclt("train", "--resume", "copy", "--quiet")
+    same(copy, finished)
+    assert timeless(copy) == timeless(finished)
+    assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--gamma", "0.5"], "another gamma"),
+        (["--seeds", "0..3"], "another seeds"),
+        (["--n-seeds", "2"], "another seeds"),
+        (["--critic", "normal"], "another critic"),
+        (["--n-envs", "4"], "another n_envs"),
+        (["Hopper-v5"], "another task"),
+        (["--steps", "32"], "can only be raised"),
+        (["--preset", "paper"], "leave out"),
+        (["--variants", "mcclt"], "leave out"),
+        (["--out", "other"], "leave out"),
+        (["--config", "x.toml"], "leave out"),
+    ],
+)
+def test_resuming_with_another_configuration(mcclt: Cli, copy: Path, flags: list[str], message: str) -> None:
+    assert message in mcclt.refused("train", "--resume", "copy", *flags)
+
+
+def test_the_same_flags_again_are_fine(mcclt: Cli, copy: Path) -> None:
+    mcclt("train", PENDULUM, "--resume", "copy", "--gamma", "0.99", "--seeds", "0,4", "--quiet")
+
+
+def test_resuming_past_a_truncated_checkpoint(mcclt: Cli, copy: Path, finished: Path) -> None:
+    newest = runs.checkpoints(copy)[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    out, _ = mcclt("train", "--resume", "copy")
+    assert "Skipped" in out and newest.name in out and "at 48 steps" in out
+    same(copy, finished)
+
+
+def test_resuming_where_nothing_is_left(mcclt: Cli, copy: Path) -> None:
+    for file in runs.checkpoints(copy):
+        file.write_bytes(file.read_bytes()[:-1])
+    assert "can be read" in mcclt.refused("train", "--resume", "copy")
+    assert "can be read" in mcclt.refused("evaluate", "copy")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "null", "{}"])
+def test_resuming_with_a_spoilt_configuration(mcclt: Cli, copy: Path, text: str) -> None:
+    (copy / "config.json").write_text(text)
+    assert "config.json" in mcclt.refused("train", "--resume", "copy")
+
+
+def test_other_engines_say_that_episodes_start_anew(mcclt: Cli) -> None:
+    mcclt("train", "probes:Noisy-v0", *TINY, "--out", "run", "--quiet")
+    out, _ = mcclt("train", "--resume", "run", "--steps", "80")
+    assert "new episodes" in out and "gymnasium" in out
+
+
+def test_resuming_in_another_process_is_exact(tmp_path: Path) -> None:
+    """Interrupted by a real Ctrl-C in one process, resumed in another: bit for bit the uninterrupted run."""
+    flags = [*TINY, "--steps", "960", "--seeds", "0,5", "--checkpoint-freq", "320"]
+
+    def start(*args: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "mcclt", "train", *args]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(process: subprocess.Popen, code: int) -> str:
+        out, _ = process.communicate()
+        assert process.returncode == code, out
+        return out
+
+    end(start("Hopper-v5", *flags, "--out", "whole"), 0)
+    cut = start("Hopper-v5", *flags, "--out", "cut")
+    metrics = tmp_path / "cut" / "metrics.jsonl"
+    while cut.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
+        time.sleep(0.01)
+    cut.send_signal(signal.SIGINT)
+    out = end(cut, 130)
+    assert "mcclt train --resume cut" in out and "Traceback" not in out
+    end(start("--resume", "cut"), 0)
+    a, b = (checkpoint.load(runs.checkpoints(tmp_path / name)[-1])[0] for name in ("whole", "cut"))
+    assert a.keys() == b.keys()
+    assert all(a[k].tobytes() == b[k].tobytes() for k in a)
+
+
+def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
+    stored = json.loads((copy / "config.json").read_text())
+    next(iter(stored["groups"].values()))["gamma"] = 0.5
+    (copy / "config.json").write_text(json.dumps(stored))
+    assert "another groups" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "code"), [(signal.SIGTERM, "Terminated", 143), (signal.SIGINT, "Interrupted", 130)]
+)
+def test_a_signal_saves_a_checkpoint_first(tmp_path: Path, number: int, said: str, code: int) -> None:
+    """As a scheduler does before it kills: the run goes on from where it was."""
+    command = [
+        sys.executable,
+        "-m",
+        "mcclt",
+        "train",
+        PENDULUM,
+        *TINY_FLAGS,
+        "--critic",
+        "plain",
+        "--out",
+        tmp_path / "run",
+    ]
+    command += ["--steps", "10M", "--checkpoint-freq", "10M"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code, out
+    assert said in out and "a checkpoint is saved" in out
+    (saved,) = runs.checkpoints(tmp_path / "run")
+    last = json.loads(metrics.read_text().splitlines()[-1])
+    assert saved.stem == f"update-{last['update']:06d}"

@@ -1,0 +1,234 @@
+"""Where the settings of `mcclt train` come from, and what is said of bad ones."""
+
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from commands import TINY, Cli
+from mcclt.cli.train import Train
+from mcclt.config import AgentConfig, RunConfig, paper_preset
+from mcclt.storage import runs
+from probes import PENDULUM, TINY_FLAGS
+
+
+def resolved(*args: str) -> RunConfig:
+    return Train.parse(args).resolve()
+
+
+def toml(text: str) -> str:
+    Path("settings.toml").write_text(text)
+    return "settings.toml"
+
+
+def test_defaults() -> None:
+    assert resolved("Hopper-v5") == RunConfig("Hopper-v5", groups={"ppo-mcclt": AgentConfig()})
+
+
+@pytest.mark.parametrize(
+    "flags, label",
+    [
+        ([], "ppo-mcclt"),
+        (["--critic", "plain"], "ppo-plain"),
+        (["--critic", "quantile", "--algo", "trpo"], "trpo-qr"),
+        (["--weighting", "uniform"], "ppo-mcclt-nw"),
+        (["--weighting", "exploration"], "ppo-explore"),
+        (["--critic", "ensemble"], "ppo-ensemble"),
+        (["--critic", "quantile", "--weighting", "accuracy"], "ppo-quantile-accuracy"),
+    ],
+)
+def test_a_group_is_named_as_in_the_paper(flags: list[str], label: str) -> None:
+    assert list(resolved("Hopper-v5", *flags).groups) == [label]
+
+
+def test_spellings() -> None:
+    run = resolved("Hopper-v5", *"--seeds 0..2 --steps 1.5M --critic-hidden 8,9 --eval-freq 2k --members unset".split())
+    assert (run.seeds, run.steps, run.eval_freq) == ((0, 1, 2), 1_500_000, 2_000)
+    assert run.groups["ppo-mcclt"].critic_hidden == (8, 9)
+    assert resolved("Hopper-v5", "--eval-freq", "0").eval_freq == 0
+    assert resolved("Hopper-v5", "--max-episode-steps", "50").max_episode_steps == 50
+
+
+def test_file_then_flags(mcclt: Cli) -> None:
+    file = toml('task = "Hopper-v5"\nsteps = "2k"\nseeds = "0..1"\ngamma = 0.5\nw_tar = 0.8\ncritic_hidden = [8]\n')
+    run = resolved("--config", file, "--gamma", "0.6", "--seeds", "7")
+    only = run.groups["ppo-mcclt"]
+    assert (run.task, run.steps, run.seeds) == ("Hopper-v5", 2000, (7,))
+    assert (only.gamma, only.w_tar, only.critic_hidden) == (0.6, 0.8, (8,))
+    assert resolved("Ant-v5", "--config", file).task == "Ant-v5"
+
+
+@pytest.mark.parametrize(
+    "task, algo, critic",
+    [("Ant-v4", "ppo", "normal"), ("Hopper-v5", "trpo", "normal"), ("HalfCheetah-v5", "ppo", "ensemble")],
+)
+def test_preset_then_file_then_flags(mcclt: Cli, task: str, algo: str, critic: str) -> None:
+    preset = paper_preset(task, algo, critic)
+    base = [task, "--algo", algo, "--critic", critic, "--preset", "paper"]
+    (only,) = resolved(*base).groups.values()
+    assert {name: getattr(only, name) for name in preset} == preset
+    file = toml("w_tar = 0.7\nw_min = 0.1\n")
+    (only,) = resolved(*base, "--config", file, "--w-tar", "0.75").groups.values()
+    assert (only.w_tar, only.w_min, only.critic_hidden) == (0.75, 0.1, preset["critic_hidden"])
+
+
+def test_preset_for_each_variant() -> None:
+    run = resolved("HalfCheetah-v5", "--variants", "plain,mcclt,ensemble", "--preset", "paper")
+    widths = {name: group.critic_hidden for name, group in run.groups.items()}
+    assert widths == {"plain": (128, 128), "mcclt": (128, 128), "ensemble": (64, 64)}
+    assert [g.w_tar for g in run.groups.values()] == [0.9, 0.9, 0.85]
+
+
+def test_a_preset_from_the_algorithm_of_the_file(mcclt: Cli) -> None:
+    file = toml('algo = "trpo"\n')
+    (only,) = resolved("Ant-v5", "--config", file, "--preset", "paper").groups.values()
+    assert only.w_tar == 0.9 and only.algo == "trpo"
+
+
+def test_variants() -> None:
+    run = resolved("Hopper-v5", "--variants", "plain,trpo-mcclt, mcclt-nw", "--gamma", "0.5")
+    parts = {name: (g.algo, g.critic, g.weighting, g.gamma) for name, g in run.groups.items()}
+    assert parts == {
+        "plain": ("ppo", "plain", "uniform", 0.5),
+        "trpo-mcclt": ("trpo", "normal", "accuracy", 0.5),
+        "mcclt-nw": ("ppo", "normal", "uniform", 0.5),
+    }
+
+
+def test_groups_of_a_file(mcclt: Cli) -> None:
+    file = toml('task = "Hopper-v5"\ngamma = 0.5\n[groups.a]\ncritic = "plain"\n[groups.b]\ngamma = 0.7\n')
+    run = resolved("--config", file)
+    assert {n: (g.critic, g.gamma) for n, g in run.groups.items()} == {"a": ("plain", 0.5), "b": ("normal", 0.7)}
+    flagged = resolved("--config", file, "--gamma", "0.9")
+    assert [g.gamma for g in flagged.groups.values()] == [0.9, 0.9], "flags override the file"
+
+
+def test_a_stored_configuration_repeats_the_run(mcclt: Cli, finished: Path) -> None:
+    stored = runs.stored_config(finished)
+    assert resolved("--config", str(finished / "config.json")) == stored
+    other = resolved("--config", str(finished / "config.json"), "--gamma", "0.5", "--steps", "32")
+    assert other.steps == 32 and other.groups["ppo-plain"].gamma == 0.5, "flags override the file"
+
+
+def test_flags_are_checked_on_top_of_preset_and_file(mcclt: Cli) -> None:
+    """Hopper's preset for TRPO has w_min 0.4: w_tar 0.5 is above it, though not above the default's 0.6."""
+    config = resolved("Hopper-v5", "--algo", "trpo", "--preset", "paper", "--w-tar", "0.5")
+    assert next(iter(config.groups.values())).w_tar == 0.5
+    Path("a.toml").write_text("w_min = 0.3\nsteps_per_update = 3000\n")
+    config = resolved("Hopper-v5", "--config", "a.toml", "--w-tar", "0.5", "--n-envs", "30")
+    assert config.horizon == 100
+    message = mcclt.refused("train", "Hopper-v5", "--w-tar", "0.5")
+    assert "between w_min (0.6) and 1" in message
+
+
+def test_variants_and_critic_contradict(mcclt: Cli) -> None:
+    """Also where the flag says what is the default."""
+    for critic in ("ensemble", "normal"):
+        text = mcclt.refused("train", PENDULUM, "--variants", "plain,mcclt", "--critic", critic)
+        assert "leave out --critic" in text
+    text = mcclt.refused("train", PENDULUM, "--variants", "plain", "--config", toml('weighting = "uniform"'))
+    assert "leave out weighting in settings.toml" in text
+    text = mcclt.refused("train", PENDULUM, "--variants", "trpo-plain,trpo-mcclt", "--algo", "ppo")
+    assert "--algo has no effect" in text
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([], "Which task?"),
+        (["Hoper-v5"], "Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'?"),
+        (["hopper-v5"], "Did you mean 'Hopper-v5'?"),
+        (["nomodule:Env-v0"], "No module named 'nomodule'"),
+        (["probes:Nothing-v0"], "Unknown task 'probes:Nothing-v0'"),
+        ([PENDULUM, "--critic", "nomal"], "Unknown critic 'nomal'. Did you mean 'normal'?"),
+        ([PENDULUM, "--weighting", "acuracy"], "Unknown weighting 'acuracy'. Did you mean 'accuracy'?"),
+        ([PENDULUM, "--algo", "trpoo"], "Unknown algo 'trpoo'. Did you mean 'trpo'?"),
+        ([PENDULUM, "--engine", "natve"], "Unknown engine 'natve'. Did you mean 'native'?"),
+        (["CartPole-v1", "--engine", "native"], "cannot run 'CartPole-v1'"),
+        ([PENDULUM, "--variants", "plain,mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
+        ([PENDULUM, "--variants", "trpoo-mcclt"], "trpoo"),
+        ([PENDULUM, "--preset", "papr"], "Unknown preset 'papr'. Did you mean 'paper'?"),
+        (["CartPole-v1", "--preset", "paper"], "--preset paper exists only for these"),
+        ([PENDULUM, "--guide", "simetric"], "Unknown guide 'simetric'. Did you mean 'symmetric'?"),
+        ([PENDULUM, "--critc", "plain"], "no flag --critc. Did you mean --critic?"),
+        ([PENDULUM, "--step=1"], "no flag --step. Did you mean --steps?"),
+        ([PENDULUM, "--total-timesteps", "1"], "no flag --total-timesteps. Did you mean --steps?"),
+        ([PENDULUM, "--no-stager"], "no flag --no-stager. Did you mean --no-stagger?"),
+        ([PENDULUM, "--env", PENDULUM], "Did you mean TASK, which is typed without a flag?"),
+        ([PENDULUM, "--zzz", "1"], "no flag --zzz. `mcclt train --help` lists them."),
+        ([PENDULUM, "-s", "1"], "no flag -s"),
+        ([PENDULUM, "--steps", "0"], "steps = 0"),
+        ([PENDULUM, "--steps", "-5"], "steps"),
+        ([PENDULUM, "--steps", "1G"], "200k or 1M"),
+        ([PENDULUM, "--steps", "1e400"], "steps"),
+        ([PENDULUM, "--seeds", "3..1"], "a range 0..7"),
+        ([PENDULUM, "--seeds", "a"], "a range 0..7"),
+        ([PENDULUM, "--seeds", "1,1"], "without repetitions"),
+        ([PENDULUM, "--seeds", "4294967296"], "2^32-1"),
+        ([PENDULUM, "--w-tar", "0.6"], "w_tar = 0.6 is not allowed: it must be between w_min (0.6) and 1"),
+        ([PENDULUM, "--w-tar", "1"], "w_tar = 1.0"),
+        ([PENDULUM, "--w-tar", "nan"], "w_tar = nan"),
+        ([PENDULUM, "--gamma", "2"], "gamma = 2.0"),
+        ([PENDULUM, "--gamma", "high"], "gamma = 'high' is not allowed: give a number."),
+        ([PENDULUM, "--n-envs", "2.5"], "n_envs = '2.5' is not allowed: give a whole number."),
+        ([PENDULUM, "--gamma"], "--gamma needs a value"),
+        ([PENDULUM, "--critic", "--quiet"], "--critic needs a value"),
+        ([PENDULUM, "--n-seeds", "0"], "n_seeds = 0 is not allowed"),
+        ([PENDULUM, "--n-seeds", "2", "--seeds", "1"], "leave one out"),
+        ([PENDULUM, "Hopper-v5"], "Unexpected argument 'Hopper-v5'"),
+        ([PENDULUM, "--n-envs", "3", "--steps-per-update", "16"], "multiple of n_envs (3)"),
+        ([PENDULUM, "--critic-hidden", "8,x"], "widths such as"),
+        ([PENDULUM, "--critic", "plain", "--weighting", "accuracy"], "needs a critic with an error"),
+        ([PENDULUM, "--critic", "ensemble", "--members", "99"], "members = 99"),
+        (["probes:DictEnv-v0"], "FlattenObservation"),
+        (["probes:ImageEnv-v0"], "image"),
+        (["probes:RaisingMaker-v0"], "the maker [/failed]"),
+        ([PENDULUM, "--config", "none.toml"], "No such file"),
+        ([PENDULUM, "--resume", "nothing"], "nothing is not a run directory"),
+        ([PENDULUM, "--out", "file"], "file"),
+        ([PENDULUM, "--out", "file/below"], "Cannot write to file/below"),
+        ([PENDULUM, "--out", "x" * 300], "Cannot write"),
+    ],
+)
+def test_bad_input(mcclt: Cli, args: list[str], message: str) -> None:
+    Path("file").write_text("")
+    text = mcclt.refused("train", *(args[:1] if args and not args[0].startswith("-") else []), *TINY_FLAGS, *args[1:])
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("gamma = ", "not valid TOML"),
+        ("gama = 0.5", "Unknown setting 'gama'. Did you mean 'gamma'?"),
+        ("n_env = 2", "Unknown setting 'n_env'. Did you mean 'n_envs'?"),
+        ('gamma = "high"', "gamma = 'high'"),
+        ("groups = 3", "groups must be a table of tables"),
+        ("[groups.a]\ncritc = 'plain'", "Did you mean 'critic'?"),
+        ("[groups.a]\ncritic = 'nomal'", "Did you mean 'normal'?"),
+        ("steps = 1.5", "steps = 1.5"),
+        ("seeds = [0.5]", "seeds"),
+        ("[agent]\ngamma = 0.5", "Unknown setting 'agent'"),
+    ],
+)
+def test_bad_files(mcclt: Cli, text: str, message: str) -> None:
+    assert message in mcclt.refused("train", PENDULUM, *TINY_FLAGS, "--config", toml(text))
+
+
+class _Fails(gym.Env):
+    def __init__(self) -> None:
+        raise RuntimeError("the maker [/failed]")
+
+
+gym.register("RaisingMaker-v0", _Fails)
+
+
+def test_a_directory_in_use(mcclt: Cli, copy: Path) -> None:
+    text = mcclt.refused("train", PENDULUM, *TINY, "--out", "copy")
+    assert "copy is already in use" in text and "mcclt train --resume copy" in text
+
+
+def test_a_missing_extra(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert "pip install 'mcclt[wandb]'" in mcclt.refused("train", PENDULUM, *TINY, "--out", "run", "--wandb")
