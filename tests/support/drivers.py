@@ -189,7 +189,7 @@ def crash_pack(path: Path) -> None:
             "problems": [*problems, *found[0].problems, *found[1].problems],
             "before": found[0].series[0].seeds,
             "after": found[1].series[0].seeds,
-            "files": sorted(p.name for p in (store.path / "cells").iterdir() if p.name[0] != "."),
+            "files": [p.name for p in (store.path / "cells").rglob("*") if p.is_file() and p.name[0] != "."],
         }
         print(json.dumps(result), flush=True)
         if code == 0:

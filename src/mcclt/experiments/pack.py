@@ -155,14 +155,12 @@ def _pack(store: "Store", target: Path, folders: list[Path], done: Done) -> None
             new[folder.parts[-2:]] = Packed(settings, {result.seed: result for result in found.values()} | here)
             known += sum(result.seed in here for result in found.values())
             loose |= found
-    if not loose:
-        return
     size = target.stat().st_size if old else 0
     if known < len(loose):
         data = encode(new)
         decode(data, target)  # before it takes the place of what is there
         files.write_atomically(target, data)
-    packed = read(target)
+    packed = store.pack(target)
     for path, result in loose.items():
         data = files.read(path)
         if data == cells.encode(packed[path.parts[-3:-1]].results[result.seed]):
@@ -171,15 +169,15 @@ def _pack(store: "Store", target: Path, folders: list[Path], done: Done) -> None
             done.before += len(data)
         else:
             done.problems.append(f"{path} stays: {target.name} has another result of this seed.")
-    for folder in {path.parent for path in loose}:
-        if not any(folder.glob("seed-*")):
+    done.setups += len({path.parent for path in loose})
+    for folder in folders:
+        if folder.exists() and not any(folder.glob("seed-*")):
             (folder / "settings.json").unlink(missing_ok=True)
-            done.setups += 1
             with contextlib.suppress(OSError):  # as far as they are empty
                 folder.rmdir()
                 folder.parent.rmdir()
                 folder.parent.parent.rmdir()
-    done.after += target.stat().st_size - size
+    done.after += (target.stat().st_size if packed else 0) - size
 
 
 def unpack(store: "Store") -> Done:
