@@ -167,9 +167,9 @@ def test_another_policy_is_noticed(env: Any, off: float) -> None:
     last = other._states.policy["mlp"][-1]
     last["b"] = last["b"].at[0, 0].add(off)
     other._follow(other.config, other._states)
-    export.check(model, export.build(model, False))
+    export.check(model.agent(), export.build(model.agent(), False))
     with pytest.raises(MccltError, match="disagrees with the model in its action"):
-        export.check(other, export.build(model, False))
+        export.check(other.agent(), export.build(model.agent(), False))
 
 
 @needs_onnx

@@ -209,7 +209,7 @@ def test_damaged_files_and_mixed_configurations_are_near_the_top(tmp_path):
     text = Page(report.page(store.load(), None)).text
     above = text[: text.index("What the paper claims")]
     assert "1 file could not be read and is left out" in above and str(damaged) in above
-    assert "2 configurations, which are never averaged together" in above
+    assert "2 configurations, which are never averaged" in above
 
 
 def test_text_from_a_store_is_escaped(tmp_path):

@@ -62,7 +62,7 @@ def painted() -> Any:
     """With a temperature as after an update, without the seconds that compiling one takes."""
     model = make(Painter, critic="normal", seed=[3, 8])
     error = model.value_distribution(np.eye(3), seed=8).error.mean()
-    model._states = dataclasses.replace(model._states, temperature=np.full(2, 1 / error, np.float32))
+    model._follow(model.config, dataclasses.replace(model._states, temperature=np.full(2, 1 / error, np.float32)))
     return model
 
 

@@ -24,6 +24,7 @@ from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownName
 from mcclt.method import critics, normal, normalisation, weighting
 from mcclt.method.nets import Params
 from mcclt.storage import checkpoint
+from mcclt.training.agent import Agent
 from mcclt.training.model import Model, load
 
 OPSET, IR_VERSION = 13, 7
@@ -102,7 +103,7 @@ def to_npz(
     if value_distribution:
         raise ConfigError("An npz file holds the policy alone: export to .onnx for the value distribution.")
     agent = one_agent(model, seed, group)
-    spec, policy, norm = agent._spec, first(agent._states.policy), first(agent._states.norm)
+    spec, policy, norm = agent.spec, agent.state.policy, agent.state.norm
     see = ""
     arrays = {f"{name}{i}": layer[name] for i, layer in enumerate(policy["mlp"]) for name in ("w", "b")}
     if spec.discrete:
@@ -133,7 +134,7 @@ x = x @ p["w{last}"] + p["b{last}"]
 # --- the agent ---------------------------------------------------------------------------------------------
 
 
-def one_agent(model: Any, seed: int | None, group: str | None) -> Model:
+def one_agent(model: Any, seed: int | None, group: str | None) -> Agent:
     """One agent alone, or a sentence that says how to choose it."""
     if isinstance(model, str | Path):
         model = load(model, group=group)
@@ -141,41 +142,36 @@ def one_agent(model: Any, seed: int | None, group: str | None) -> Model:
         raise ConfigError(f"A {type(model).__name__} cannot be exported: give a PPO or TRPO of mcclt, or its path.")
     if seed is None and len(model.seeds) > 1:
         raise ConfigError(f"The model holds several seeds: choose seed= one of {', '.join(map(str, model.seeds))}.")
-    return model.for_seed(model.seeds[0] if seed is None else seed)
+    return model.agent(seed)
 
 
-def metadata(agent: Model) -> dict[str, Any]:
+def metadata(agent: Agent) -> dict[str, Any]:
     """What a reader of the file should know, as plain data; an open bound is None."""
-    spec, config = agent._spec, agent._learner.config
+    spec, config = agent.spec, agent.config
     facts: dict[str, Any] = {
         "mcclt": mcclt.__version__,
-        "task": agent.config.task,
+        "task": agent.task,
         "algo": config.algo,
         "critic": config.critic,
         "weighting": config.weighting,
-        "seed": agent.seeds[0],
-        "steps": agent.num_timesteps,
+        "seed": agent.seed,
+        "steps": agent.steps,
         "observation_size": spec.obs_size,
     }
     if spec.discrete:
         return facts | {"actions": spec.action_size, "action_start": spec.action_start}
-    std = np.exp(first(agent._states.policy)["log_std"])
+    std = np.exp(agent.state.policy["log_std"])
     return facts | {
         **{k: [float(x) if math.isfinite(x) else None for x in bound] for k, bound in bounds(agent).items()},
         "action_std": std.tolist(),
     }
 
 
-def bounds(agent: Model) -> dict[str, np.ndarray]:
+def bounds(agent: Agent) -> dict[str, np.ndarray]:
     """The box of continuous actions."""
-    low, high = agent._spec.action_low, agent._spec.action_high
+    low, high = agent.spec.action_low, agent.spec.action_high
     assert low is not None and high is not None
     return {"action_low": low, "action_high": high}
-
-
-def first(tree: Params) -> Params:
-    """The first agent of a stack, as NumPy arrays."""
-    return jax.tree.map(lambda x: np.asarray(x[0]), tree)
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -243,12 +239,12 @@ class Graph:
         return self.op("Concat", *(self.op("Unsqueeze", x, np.array([0])) for x in values), axis=0)
 
 
-def build(agent: Model, value_distribution: bool) -> bytes:
+def build(agent: Agent, value_distribution: bool) -> bytes:
     """The ONNX model of one agent, as the bytes of its file."""
     import onnx
 
-    graph, spec, facts = Graph(), agent._spec, metadata(agent)
-    policy, critic, norm = (first(x) for x in (agent._states.policy, agent._states.critic, agent._states.norm))
+    graph, spec, facts = Graph(), agent.spec, metadata(agent)
+    policy, critic, norm = agent.state.policy, agent.state.critic, agent.state.norm
     float32, int64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
     seen = graph.normalised(norm, "observation")
@@ -262,8 +258,9 @@ def build(agent: Model, value_distribution: bool) -> bytes:
         graph.op("Min", graph.op("Max", out, low), high, name="action")
         outputs = [onnx.helper.make_tensor_value_info("action", float32, ["batch", spec.action_size])]
     if value_distribution:
-        state = jax.tree.map(lambda x: x[0], agent._states)
-        width = jax.eval_shape(agent._learner.predict, state, np.zeros((1, spec.obs_size), np.float32)).bars.shape[1]
+        width = jax.eval_shape(agent.learner.predict, agent.state, np.zeros((1, spec.obs_size), np.float32)).bars.shape[
+            1
+        ]
         for name, value in zip(VALUE_OUTPUTS, add_value(graph, agent, critic, seen), strict=True):
             if norm.returns is not None and name in ("bars", "mean", "std"):  # as `Learner.predict` gives them
                 value = graph.op("Mul", value, normalisation.scale_of(norm.returns))
@@ -285,16 +282,16 @@ def build(agent: Model, value_distribution: bool) -> bytes:
     return model.SerializeToString()
 
 
-def add_value(graph: Graph, agent: Model, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str, str]:
+def add_value(graph: Graph, agent: Agent, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str, str]:
     """The critic's `predict` at what it has `seen`, and the weight; returns bars, mean, std, error, weight by name."""
-    critic = agent._learner.critic
+    critic = agent.learner.critic
     kinds: dict[type, Callable[..., tuple[str, str, str, str]]] = {
         critics.Plain: _plain,
         critics.Ensemble: _ensemble,
         critics.Quantile: _bars,
         critics.Normal: _bars,
     }
-    kind, name = type(critic), agent._learner.config.critic
+    kind, name = type(critic), agent.config.critic
     if kind not in kinds:
         raise ConfigError(f"The value distribution of critic {name!r} cannot be exported: export the policy alone.")
     bars, mean, std, error = kinds[kind](graph, critic, members, seen)
@@ -361,9 +358,9 @@ def _fit_normal(graph: Graph, bars: str, n: int) -> tuple[str, str, str, str]:
     return graph.mean(bars), graph.op("Div", total, float(informative.sum())), sigmas, centred
 
 
-def _weight(graph: Graph, agent: Model, error: str) -> str:
+def _weight(graph: Graph, agent: Agent, error: str) -> str:
     """`Learner.weights`, at the temperature of the last update."""
-    scheme, temperature = agent._learner.weighting, float(agent._states.temperature[0])
+    scheme, temperature = agent.learner.weighting, float(agent.state.temperature)
     ones = graph.op("Add", graph.op("Sub", error, error), 1.0)
     if isinstance(scheme, weighting.Uniform) or temperature <= 0:
         return ones
@@ -373,14 +370,14 @@ def _weight(graph: Graph, agent: Model, error: str) -> str:
         return graph.op("Add", graph.op("Mul", falling, 2 * (1 - scheme.w_min)), scheme.w_min)
     if isinstance(scheme, weighting.ExplorationSeeking):
         return graph.op("Add", scaled, 0.5)
-    name = agent._learner.config.weighting
+    name = agent.config.weighting
     raise ConfigError(f"The weights of weighting {name!r} cannot be exported: export the policy alone.")
 
 
 # --- the comparison ----------------------------------------------------------------------------------------
 
 
-def check(agent: Model, data: bytes) -> None:
+def check(agent: Agent, data: bytes) -> None:
     """Raises unless ONNX Runtime computes from the file what the model says, at observations of many scales.
 
     Those of an agent that normalises them are drawn about what it has seen.
@@ -392,8 +389,8 @@ def check(agent: Model, data: bytes) -> None:
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     scale = 10 ** rng.uniform(-2, 1, (300, 1))
-    obs = (scale * rng.normal(size=(300, agent._spec.obs_size))).astype(np.float32)
-    if (seen := first(agent._states.norm).obs) is not None:
+    obs = (scale * rng.normal(size=(300, agent.spec.obs_size))).astype(np.float32)
+    if (seen := agent.state.norm.obs) is not None:
         obs = seen.mean + normalisation.scale_of(seen) * obs
     found = dict(zip([x.name for x in session.get_outputs()], session.run(None, {"observation": obs}), strict=True))
     with jax.default_matmul_precision("highest"):
@@ -404,35 +401,35 @@ def check(agent: Model, data: bytes) -> None:
         raise MccltError(f"The exported graph disagrees with the model in its {wrong}: nothing was written.")
 
 
-def compare_action(agent: Model, obs: np.ndarray, action: np.ndarray) -> str:
+def compare_action(agent: Agent, obs: np.ndarray, action: np.ndarray) -> str:
     """`"action"` if it is not the model's, else nothing."""
-    if not agent._spec.discrete:
-        return "" if near(action, agent.predict(obs, deterministic=True)[0]) else "action"
+    if not agent.spec.discrete:
+        return "" if near(action, agent.act(obs)) else "action"
     # Where two actions are as likely as each other, rounding may choose either.
-    policy, norm = first(agent._states.policy), first(agent._states.norm)
-    log_prob = np.asarray(agent._learner.policy.distribution(policy, normalisation.normalise_obs(norm, obs)))
-    index = action - agent._spec.action_start
-    if not ((index >= 0) & (index < agent._spec.action_size)).all():
+    policy, norm = agent.state.policy, agent.state.norm
+    log_prob = np.asarray(agent.learner.policy.distribution(policy, normalisation.normalise_obs(norm, obs)))
+    index = action - agent.spec.action_start
+    if not ((index >= 0) & (index < agent.spec.action_size)).all():
         return "action"
     return "" if near(np.take_along_axis(log_prob, index[:, None], 1)[:, 0], log_prob.max(axis=1)) else "action"
 
 
-def compare_value(agent: Model, obs: np.ndarray, found: dict[str, np.ndarray]) -> str:
+def compare_value(agent: Agent, obs: np.ndarray, found: dict[str, np.ndarray]) -> str:
     """The first output that is not the model's, or nothing.
 
     The normality error is the square of a distance between bars, small beside the bars themselves: rounding moves
     its root as far as it moves a bar. The weight can be steep in the error, so it is judged at the graph's own.
     """
-    told = agent.value_distribution(obs)
+    told = agent.believe(obs)
     bars = max(float(np.abs(told.bars).max()), 1e-6)
-    returns = first(agent._states.norm).returns
+    returns = agent.state.norm.returns
     unit = 1.0 if returns is None else float(normalisation.scale_of(returns))  # errors are in the critic's own
     far = TOLERANCE * bars / unit * math.sqrt(told.bars.shape[1])
-    is_square = isinstance(agent._learner.critic, critics.Quantile | critics.Normal)
+    is_square = agent.learner.critic.quantiles
     root: Callable[[np.ndarray], np.ndarray] = np.sqrt if is_square else np.asarray
-    weight = agent._learner.weights(jax.tree.map(lambda x: x[0], agent._states), jnp.asarray(found["error"]))
+    weight = agent.learner.weights(agent.state, jnp.asarray(found["error"]))
     # At a bar that rounding puts on either side of the mean, `crossing_error` comes or goes.
-    few = 0.01 if agent._learner.config.crossing_error is not None else 0.0
+    few = 0.01 if agent.config.crossing_error is not None else 0.0
     far_errors = np.abs(root(found["error"]) - root(told.error)) > far
     good = {
         "bars": near(found["bars"], told.bars),

@@ -51,6 +51,8 @@ class Sample(NamedTuple):
 class Critic(abc.ABC):
     """The contract. A critic has one or more members; each learns from its own disjoint part of a batch."""
 
+    quantiles: bool = False
+    """Whether the bars are quantiles in order of their probabilities, and `error` the square of a distance to them."""
     has_error: bool
     """Whether `Prediction.error` means anything, so that weights can be made from it."""
     default_weighting: str
@@ -197,6 +199,7 @@ class Ensemble(_Scalar):
 class _Bars(Critic):
     """What critics with quantile bars share: the bars' mean, fitted normal and normality error."""
 
+    quantiles = True
     has_error = True
 
     @abc.abstractmethod

@@ -22,6 +22,7 @@ class Purpose(enum.IntEnum):
     PROBE = 7
     POLICY_MINIBATCHES = 8
     CRITIC_MINIBATCHES = 9
+    WATCH = 10
 
 
 def stream(seed: jax.typing.ArrayLike, purpose: Purpose, index: jax.typing.ArrayLike = 0) -> jax.Array:

@@ -10,6 +10,7 @@ from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.pages import filming
 
 if TYPE_CHECKING:
+    from mcclt.training.agent import Agent
     from mcclt.training.model import Model
 
 NOT_FINITE = "returned a number that is not finite"
@@ -107,34 +108,33 @@ def record(
     from mcclt.experiments.analysis.calibration import monte_carlo
     from mcclt.method import normal
 
-    index = model._index(seed)
-    group, agent = next(iter(model.config.groups.items()))
-    source = env if env is not None else (model._env or model.config.task)
+    agent, spec = model.agent(seed), model.agent(seed).spec
+    group = next(iter(model.config.groups))
+    source = env if env is not None else model.source
     world, note = filming.make_env(source, model.config.max_episode_steps, width if render else None)
     try:
-        _check_spaces(world, model)
+        _check_spaces(world, agent)
         film = filming.Film(world, width, quality, max_frames) if render and not note else None
-        act = _actor(model, index, episode_seed, max_steps, deterministic)
-        steps = _play(world, act, film, episode_seed, max_steps, model._spec.action_start)
-        names = filming.action_names(world, model._spec.action_size)
+        act = _actor(agent, episode_seed, max_steps, deterministic)
+        steps = _play(world, act, film, episode_seed, max_steps, spec.action_start)
+        names = filming.action_names(world, spec.action_size)
         fps = filming.steps_per_second(world)
     finally:
         world.close()
     observations = np.array([s.obs for s in steps], np.float32)
     rewards = np.array([s.reward for s in steps], np.float64)
     ends = np.array([s.terminated for s in steps]), np.array([s.truncated for s in steps])
-    returns, known = monte_carlo(rewards, *ends, agent.gamma)
-    believed = model.value_distribution(observations, seed=model.seeds[index])
-    spec, count = model._spec, believed.bars.shape[-1]
+    returns, known = monte_carlo(rewards, *ends, agent.config.gamma)
+    believed = agent.believe(observations)
     return Recording(
-        task=model.config.task,
+        task=agent.task,
         group=group,
-        seed=model.seeds[index],
-        algo=agent.algo,
-        critic=agent.critic,
-        weighting=model._learner.config.weighting or "",
-        gamma=agent.gamma,
-        trained=model.num_timesteps,
+        seed=agent.seed,
+        algo=agent.config.algo,
+        critic=agent.config.critic,
+        weighting=agent.config.weighting or "",
+        gamma=agent.config.gamma,
+        trained=agent.steps,
         episode_seed=episode_seed,
         deterministic=deterministic,
         fps=fps,
@@ -144,7 +144,7 @@ def record(
         action_high=np.ones(spec.action_size) if spec.action_high is None else np.asarray(spec.action_high),
         action_names=names,
         rewards=rewards,
-        z=normal.z_table(count) if agent.critic in ("normal", "quantile") else None,
+        z=normal.z_table(believed.bars.shape[-1]) if agent.learner.critic.quantiles else None,
         returns=np.where(known, returns, np.nan),
         terminated=bool(ends[0][-1]),
         truncated=bool(ends[1][-1]),
@@ -190,32 +190,18 @@ def _play(world: Any, act: Any, film: "filming.Film | None", seed: int, limit: i
     return steps
 
 
-def _actor(model: "Model", index: int, episode_seed: int, limit: int, deterministic: bool) -> Any:
+def _actor(agent: "Agent", episode_seed: int, limit: int, deterministic: bool) -> Any:
     """What the agent does at an observation [O] in step t, with noise that this episode's seed alone names."""
-    import jax
+    from mcclt.method.randomness import Purpose
 
-    from mcclt.method.randomness import Purpose, stream
-    from mcclt.training.collect import to_env_action
-
-    params = jax.tree.map(lambda x: x[index], model._policies)
-    policy, spec = model._learner.actor, model._spec
-    key = jax.random.fold_in(stream(model.seeds[index], Purpose.PREDICT), episode_seed)
-    noise = None if deterministic else np.asarray(policy.noise(key, (limit,)))
-
-    def act(obs: np.ndarray, t: int) -> np.ndarray:
-        row = obs[None]
-        action = policy.mode(params, row) if noise is None else policy.sample(params, row, noise[t : t + 1])
-        return to_env_action(np.asarray(action), spec.action_low, spec.action_high)[0]
-
-    return act
+    noise = None if deterministic else agent.noise(Purpose.WATCH, episode_seed, limit)
+    return lambda obs, t: agent.act(obs[None], None if noise is None else noise[t : t + 1])[0]
 
 
-def _check_spaces(world: Any, model: "Model") -> None:
-    space, spec = world.action_space, model._spec
+def _check_spaces(world: Any, agent: "Agent") -> None:
+    space, spec = world.action_space, agent.spec
     discrete = not space.shape
     size = int(space.n) if discrete else space.shape[0]
     if (world.obs_size, size, discrete) != (spec.obs_size, spec.action_size, spec.discrete):
         other = world.spec.id if world.spec else type(world.unwrapped).__name__
-        raise ConfigError(
-            f"The model was trained on {model.config.task} and cannot act in {other}: their spaces differ."
-        )
+        raise ConfigError(f"The model was trained on {agent.task} and cannot act in {other}: their spaces differ.")

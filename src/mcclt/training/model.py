@@ -14,7 +14,6 @@ import dataclasses
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,12 +26,11 @@ from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override,
 from mcclt.envs.api import EnvSpec, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
-from mcclt.method import normal
 from mcclt.method.learner import AgentState, Learner, without_numbers
-from mcclt.method.randomness import Purpose, stream
+from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
-from mcclt.training.collect import to_env_action
+from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, with_decay
@@ -67,29 +65,6 @@ ELSEWHERE = {
     "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
 }
 """Settings that are not keyword arguments of a model, and what to say instead."""
-
-
-@dataclass(frozen=True)
-class ValueDistribution:
-    """What a critic believes about a state, or about B states (then every field has a leading axis B)."""
-
-    bars: np.ndarray
-    """[N] quantile bars (members for an ensemble, one value for a plain critic)."""
-    mean: np.ndarray
-    """The value."""
-    std: np.ndarray
-    """The spread of the normal that the bars, in order, stand for: never below 0, also where they cross."""
-    error: np.ndarray
-    """Normality error of the bars; the members' deviation for an ensemble; 0 for a plain critic.
-
-    With `normalize_reward` in the unit that the critic learns in; everything else is in the task's own rewards."""
-    weight: np.ndarray
-    """The weight this state would get in an update, at the temperature of the last one."""
-
-    @property
-    def taus(self) -> np.ndarray:
-        """[N] the probability below each bar (of quantile bars; an ensemble's members have no order)."""
-        return normal.taus(self.bars.shape[-1])
 
 
 class Model(sb3.Methods):
@@ -147,17 +122,21 @@ class Model(sb3.Methods):
         self._spec = spec
         agent = next(iter(config.groups.values()))
         self._learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
-        self._critic = jax.jit(self._learner.predict)
         self._draws = 0
         self._follow(config, states)
 
     def _follow(self, config: RunConfig, states: AgentState) -> None:
         """Becomes what a trainer's agents have learnt to be."""
         self.config, self._states = config, states
-        self._policies = self._learner.acting(*jax.tree.map(np.asarray, (states.policy, states.norm)))
+        self._agents: dict[int, Agent] = {}
         self.num_timesteps = int(states.update[0]) * config.steps_per_update
 
     # --- facts ---------------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> object:
+        """What it acts in: the task's id, or the environment class or factory it was given."""
+        return self._env or self.config.task
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -268,26 +247,26 @@ class Model(sb3.Methods):
 
     def _act(self, obs: np.ndarray, deterministic: bool, seed: int | None) -> np.ndarray:
         """Actions at obs [B, O] as engines take them: within bounds; discrete ones counted from 0."""
-        i = self._index(seed)
-        params = jax.tree.map(lambda x: x[i], self._policies)
-        policy = self._learner.actor
+        agent = self.agent(seed)
         if deterministic:
-            action = policy.mode(params, obs)
-        else:
-            self._draws += 1
-            key = stream(self.seeds[i], Purpose.PREDICT, self._draws)
-            action = policy.sample(params, obs, np.asarray(policy.noise(key, (len(obs),))))
-        return to_env_action(action, self._spec.action_low, self._spec.action_high)
+            return agent.act(obs)
+        self._draws += 1
+        return agent.act(obs, agent.noise(Purpose.PREDICT, self._draws, len(obs)))
 
     def value_distribution(self, observation: Any, *, seed: int | None = None) -> ValueDistribution:
         """What the critic of one agent believes about one observation [O] or a batch [B, O]."""
         obs, single = self._batch(observation)
+        found = self.agent(seed).believe(obs)
+        return found[0] if single else found
+
+    def agent(self, seed: int | None = None) -> Agent:
+        """One agent from within: its spaces, parameters, actions and beliefs. The first, or the one of a seed."""
         i = self._index(seed)
-        agent = jax.tree.map(lambda x: x[i], self._states)
-        prediction = jax.tree.map(np.asarray, self._critic(agent, jnp.asarray(obs)))
-        weight = np.asarray(self._learner.weights(agent, jnp.asarray(prediction.error)))
-        fields = (*prediction, weight)
-        return ValueDistribution(*(x[0] if single else x for x in fields))
+        if i not in self._agents:
+            state = jax.tree.map(lambda x: np.asarray(x[i]), self._states)
+            task, steps = self.config.task, self.num_timesteps
+            self._agents[i] = Agent(task, self.seeds[i], steps, self._spec, self._learner, state)
+        return self._agents[i]
 
     def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
         obs = np.asarray(observation, np.float32)
@@ -440,7 +419,7 @@ def evaluate_policy(
     """
     if n_eval_episodes < 1:
         raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
-    source = env if env is not None else (model._env or model.config.task)
+    source = env if env is not None else model.source
     index = model.seeds[model._index(seed)]
     config = model.config if env is None else dataclasses.replace(model.config, engine="auto", step_timeout=None)
     vec = make_envs(config, source, [index], Purpose.EVAL_RESET, 0, min(n_envs, n_eval_episodes))

@@ -122,6 +122,16 @@ class Program:
         """`map_agents` of it: one for all that ask, so that it is compiled once, whoever trains with it."""
         return _mapped(self, committed, precision, on_cpu())
 
+    @property
+    def jitted(self) -> Callable[..., Any]:
+        """It for one agent, compiled once likewise."""
+        return _jitted(self)
+
+
+@functools.lru_cache(maxsize=256)
+def _jitted(program: Program) -> Callable[..., Any]:
+    return jax.jit(program.function)
+
 
 @functools.lru_cache(maxsize=1024)
 def _mapped(program: Program, committed: bool, precision: str, cpu: bool) -> Callable[..., Any]:
