@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import jax
+import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcclt" / "tests"
 
@@ -19,3 +20,10 @@ for _name, _value in {
 }.items():
     jax.config.update(_name, _value)
     os.environ[_name.upper()] = str(_value)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs all of a file, and one all that compiles for Warp: what is made for a test serves the next."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))

@@ -174,6 +174,8 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
         ([PENDULUM, "--n-envs", "2.5"], "n_envs = '2.5' is not allowed: give a whole number."),
         ([PENDULUM, "--gamma"], "--gamma needs a value"),
         ([PENDULUM, "--critic", "--quiet"], "--critic needs a value"),
+        ([PENDULUM, "--out", "-x"], "--out needs a value"),
+        ([PENDULUM, "--w-tar", "-inf"], "w_tar = -inf"),
         ([PENDULUM, "--n-seeds", "0"], "n_seeds = 0 is not allowed"),
         ([PENDULUM, "--n-seeds", "2", "--seeds", "1"], "leave one out"),
         ([PENDULUM, "Hopper-v5"], "Unexpected argument 'Hopper-v5'"),

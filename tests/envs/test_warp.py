@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import probes  # noqa: F401  (keeps compiled programs)
 from mcclt.envs.api import Key, Step
 from mcclt.envs.native import MujocoVectorEnv, load_model
 from mcclt.envs.tasks import TASKS, Hopper, Physics
@@ -26,6 +25,8 @@ from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, Unknown
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
 
 from mcclt.envs.warp import WarpEngine, WarpVectorEnv, physics_seconds
+
+pytestmark = pytest.mark.xdist_group("warp")
 
 
 def tasks(*names: str) -> Any:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-import probes  # noqa: F401  (keeps compiled programs, for subprocesses too)
 from drivers import STEPS, Recorder, cells_of, contents, tiny
 from mcclt.experiments.runner import run_cells
 from mcclt.experiments.store import Store

@@ -188,7 +188,15 @@ SWITCHES = {
 }
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name in ("weight_site", "bellman", "kl_direction", "shared trunk") else pytest.mark.slow
+        )
+        for name in SWITCHES
+    ],
+)
 def test_every_switch_trains(name):
     state, new, _ = one_update(learner_of(**SWITCHES[name]))
     assert changed(state.critic, new.critic)

@@ -24,7 +24,6 @@ from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store, StoreError
 from mcclt.pages import report
 from mcclt.pages.curves import POINTS, curves
-from mcclt.pages.rendering import rounded
 from synthetic import make_result, make_store
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -164,7 +163,7 @@ def test_the_answer_tells_what_is_decided(store, monkeypatch):
     verdicts = {"plain": "better", "qr": "better", "ensemble": "undecided", "explore": "worse"}
     mean = types.SimpleNamespace(tasks=8)
     made = [types.SimpleNamespace(b=b, verdict=v, mean=mean, effects=range(16)) for b, v in verdicts.items()]
-    monkeypatch.setattr(pooled, "answers", lambda results: made)
+    monkeypatch.setattr(pooled, "answers", lambda results, measure: made)
     assert report.answer_of(results) == (
         "Over 8 tasks (16 settings) MC-CLT's final returns are better than those of baseline and QR, and worse than "
         "those of exploration, and not decidedly better or worse than those of ensemble."
@@ -299,10 +298,6 @@ def test_few_evaluations_are_no_curve_to_open_with():
     data = curves(gather([make_result(setup, 0, 100.0, points=4)], {setup.key: setup.settings}))
     assert data["quantities"][0]["key"] == "rollout/ep_rew_mean"
     assert data["quantities"][-1]["key"] == "eval/mean_reward"
-
-
-def test_rounding():
-    assert rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
 
 
 # --- size and time ---------------------------------------------------------------------------------------------

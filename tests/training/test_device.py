@@ -26,6 +26,8 @@ pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip ins
 
 from mcclt.envs.warp import WarpVectorEnv
 
+pytestmark = pytest.mark.xdist_group("warp")
+
 AGENTS, ENVS, LIMIT = 2, 2, 5
 POLICY = Gaussian(3, (4,))
 
@@ -174,7 +176,7 @@ def test_an_endless_episode_is_an_error(hoppers: WarpVectorEnv, monkeypatch: pyt
 
 def warp_config(**settings: Any) -> RunConfig:
     settings = {"seeds": (0, 1), "engine": "warp", "max_episode_steps": LIMIT, "steps_per_update": 8} | settings
-    return run_config("HalfCheetah-v5", **settings)  # where no episode ends before its limit
+    return run_config("HalfCheetah-v5", **settings)  # the fastest here, and no episode ends before its limit
 
 
 @pytest.fixture

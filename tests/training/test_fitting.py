@@ -75,7 +75,7 @@ def test_pieces_are_of_equal_size(iterations: int, most: int, pieces: int) -> No
 
 
 def test_groups_are_fitted_in_any_order() -> None:
-    learner = learner_of()
+    learner = learner_of(critic="plain")
     state, lesson, whole = improved(learner)
     fits = [Fit.of(learner, ("a",), 2), Fit.of(learner, ("b",), 3)]
     learnt = Learnt({"a": state, "b": state}, {"a": lesson, "b": lesson}, fits)

@@ -245,7 +245,14 @@ def test_wrong_shapes(trained: Any, shape: tuple[int, ...]) -> None:
 # --- value distributions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("critic, bars", [("plain", 1), ("quantile", 4), ("normal", 4), ("ensemble", 5)])
+@pytest.mark.parametrize(
+    "critic, bars",
+    [
+        ("plain", 1),
+        ("normal", 4),
+        *(pytest.param(c, n, marks=pytest.mark.slow) for c, n in (("quantile", 4), ("ensemble", 5))),
+    ],
+)
 def test_value_distribution(critic: str, bars: int) -> None:
     model = make(critic=critic).learn(16)
     many, one = model.value_distribution(OBS), model.value_distribution(OBS[1])

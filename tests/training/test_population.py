@@ -38,12 +38,6 @@ def agents(learners: dict[str, Learner]) -> dict[str, AgentState]:
     return {name: map_agents(learner.init)(seeds) for name, learner in learners.items()}
 
 
-@pytest.fixture(scope="module")
-def alone(learners: dict[str, Learner], agents: dict[str, AgentState]) -> dict[str, tuple[AgentState, Any, Any]]:
-    """Each group's agents after an update, and its metrics, as a CPU does it."""
-    return {name: map_agents(learner.update)(agents[name], rollouts()) for name, learner in learners.items()}
-
-
 def on_gpus_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(population, "on_cpu", lambda: False)
 
@@ -84,23 +78,35 @@ def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         on_gpus_path(monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("studied", "stepped"),
+    [
+        ([("ppo-plain", "ppo-bold")], [("ppo-plain", "ppo-bold")]),
+        pytest.param(
+            [("ppo-mcclt", "trpo-mcclt", "trpo-kappa"), ("ppo-plain", "ppo-bold")],
+            [("ppo-mcclt", "ppo-plain", "ppo-bold"), ("trpo-mcclt", "trpo-kappa")],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["one kind", "every kind"],
+)
 def test_groups_learn_together_what_they_learn_alone(
-    learners: dict[str, Learner], agents: dict[str, AgentState], alone: Any, monkeypatch: pytest.MonkeyPatch
+    learners: dict[str, Learner],
+    agents: dict[str, AgentState],
+    monkeypatch: pytest.MonkeyPatch,
+    studied: list[tuple[str, ...]],
+    stepped: list[tuple[str, ...]],
 ) -> None:
+    some = {name: learner for name, learner in learners.items() if any(name in names for names in studied)}
+    alone = {name: map_agents(learner.update)(agents[name], rollouts()) for name, learner in some.items()}
     on_gpus_path(monkeypatch)
-    improve = Improve(learners)
-    improved = improve(agents, {name: rollouts() for name in learners})
-    assert [names for names, _ in improve.study.programs] == [
-        ("ppo-mcclt", "trpo-mcclt", "trpo-kappa"), ("ppo-plain", "ppo-bold")
-    ]  # fmt: skip
-    assert [names for names, _ in improve.step.programs] == [
-        ("ppo-mcclt", "ppo-plain", "ppo-bold"), ("trpo-mcclt", "trpo-kappa")
-    ]  # fmt: skip
+    improve = Improve(some)
+    improved = improve({name: agents[name] for name in some}, {name: rollouts() for name in some})
+    assert [names for names, _ in improve.study.programs] == studied
+    assert [names for names, _ in improve.step.programs] == stepped
     states, lessons = ({name: x[k] for name, x in improved.items()} for k in (0, 1))
-    fits = fits_of(learners, 4)
-    assert [(fit.groups, fit.pieces) for fit in fits] == [
-        (("ppo-mcclt", "trpo-mcclt", "trpo-kappa"), 2), (("ppo-plain", "ppo-bold"), 2)
-    ]  # fmt: skip
+    fits = fits_of(some, 4)
+    assert [(fit.groups, fit.pieces) for fit in fits] == [(names, 4 // len(studied)) for names in studied]
     found = Learnt(states, lessons, fits).states
     for name, (state, metrics) in alone.items():
         assert jax.tree.structure(found[name]) == jax.tree.structure(state)

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import inspect
 import itertools
+import re
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -182,5 +183,5 @@ def _check_values_follow(args: Sequence[str], known: Mapping[str, Flag]) -> None
     """Refuses a flag at the end, or with another behind it, that needs a value."""
     need = {flag.spelt: flag for flag in known.values() if not flag.switch}
     for flag, value in itertools.pairwise([*args, "--"]):
-        if (spelt := flag.replace("_", "-")) in need and value.startswith("--"):
+        if (spelt := flag.replace("_", "-")) in need and re.match("-(-|(?!inf|nan)[a-zA-Z])", value):
             raise ConfigError(f"{spelt} needs a value: {spelt} {need[spelt].metavar}.")

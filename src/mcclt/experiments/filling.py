@@ -101,11 +101,13 @@ def _recipes(series: Series) -> dict[str, str]:
     found: dict[str, tuple[int, str]] = {}
     for config in CONFIGS:
         try:
-            base = make_setup(series.task, series.algo, series.variant, config, **run).settings
-            changes = {k: v for k, v in series.settings.items() if k in base and base[k] != v}
-            variant = change(series.variant, changes)
-            if make_setup(series.task, series.algo, variant, config, **run).digest == series.digest:
-                found[config] = len(changes), variant
+            setup = make_setup(series.task, series.algo, series.variant, config, **run)
+            own = setup.settings
+            changes = {k: v for k, v in series.settings.items() if k in own and own[k] != v}
+            if changes:
+                setup = make_setup(series.task, series.algo, change(series.variant, changes), config, **run)
+            if setup.digest == series.digest:
+                found[config] = len(changes), setup.variant
         except MccltError:  # a setup of another version, or of a stranger
             continue
     fewest = min((n for n, _ in found.values()), default=0)

@@ -129,7 +129,7 @@ def answer_of(results: Results) -> str:
     """The pooled answers about final returns in one sentence; nothing if there are none."""
     from mcclt.experiments.analysis import pooled
 
-    found = pooled.answers(results)
+    found = pooled.answers(results, "final")
     if not found:
         return ""
     words = {"better": "better than", "worse": "worse than", "undecided": "not decidedly better or worse than"}

@@ -1,0 +1,31 @@
+"""Templates: what goes into a page is escaped, and no page is written by hand."""
+
+import json
+import re
+
+import jinja2
+import numpy as np
+import pytest
+
+from mcclt.pages import rendering
+
+EVIL = "</script><b>&'\""
+
+
+def test_text_is_escaped_and_data_stay_data():
+    text = rendering.render("watch", {"name": EVIL}, task=EVIL, who="somebody")
+    assert EVIL not in text and text.count("</script>") == 2
+    assert "<title>&lt;/script&gt;&lt;b&gt;&amp;&#39;&#34;: somebody</title>" in text
+    assert json.loads(re.search(r'id="data">(.*?)</script>', text)[1]) == {"name": EVIL}
+
+
+def test_a_forgotten_value_is_an_error():
+    with pytest.raises(jinja2.UndefinedError, match="who"):
+        rendering.render("watch", {}, task="Hopper-v5")
+
+
+def test_numbers():
+    assert rendering.rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
+    assert [rendering.short(n) for n in (1_000_000, 1_500_000, 50_000, 8)] == ["1M", "1.5M", "50k", "8"]
+    assert rendering.signed(-0.125, ".0%") == "−12%" and rendering.signed(0.5, ".2f") == "+0.50"
+    assert rendering.count(1, "agent") == "1 agent" and rendering.count(2000, "agent") == "2,000 agents"
