@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+
 from mcclt.method import normalisation
 from mcclt.method.learner import AgentState, Learner, Lesson
 from mcclt.method.normalisation import Normaliser
@@ -128,6 +130,10 @@ class Learnt:
         """Tells the device to do all pieces that are left; does not wait for them."""
         while self.under_way:
             self.go_on()
+
+    def wait(self) -> None:
+        """Until everything is done that the device was told to do."""
+        jax.block_until_ready((self._states, [work.now for work in self.under_way]))
 
     @property
     def states(self) -> dict[str, AgentState]:

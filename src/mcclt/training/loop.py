@@ -160,8 +160,9 @@ class Trainer:
             self.env = env
 
     def close(self) -> None:
-        """Waits for what is still computed, so that a program can end at once; frees the environments."""
-        jax.block_until_ready(self.states)
+        """Waits for what is being computed, so that a program can end at once; frees the environments."""
+        with contextlib.suppress(Exception):  # whoever asked for it was told
+            self._learnt.wait()
         self.backend.close()
         self.env.close()
 
