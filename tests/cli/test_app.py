@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -133,3 +134,19 @@ def test_flags_may_be_typed_in_other_ways(mcclt: Cli) -> None:
     """With an equals sign, with underscores, before the task; a negative number is a value."""
     command = Train.parse(["--log_std_init", "-1.5", "--gamma=0.5", "Hopper-v5"])
     assert command.given == {"task": "Hopper-v5", "log_std_init": -1.5, "gamma": 0.5}
+
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py"), ROOT / "Makefile"]
+
+
+def written_commands() -> list[str]:
+    """Lines of documentation and scripts that are commands, with the lines they continue on."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in WRITTEN).replace("\\\n", " ")
+    return sorted(set(re.findall(rf"^[\w=./ ]*\bmcclt ((?:{'|'.join(cli.COMMANDS)})\b.*)$", text, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("line", written_commands())
+def test_commands_of_the_documentation_are_understood(line: str) -> None:
+    name, *args = shlex.split(line, comments=True)
+    cli.command(name).parse(args)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from commands import Cli
 from drivers import PENDULUM, RUN, VARIANT, contents
-from mcclt.cli import app as cli
 from mcclt.cli import reproduce
 from mcclt.cli.machinery import Machinery
 from mcclt.errors import MccltError
@@ -26,38 +26,10 @@ from mcclt.storage import files
 from synthetic import make_result, make_store
 
 
-class Cli:
-    """Runs commands in this process, in a directory of their own."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *args: object, code: int = 0) -> tuple[str, str]:
-        self.capsys.readouterr()
-        got: Any = 0
-        try:
-            cli.main([str(a) for a in args])
-        except SystemExit as end:
-            got = end.code or 0
-        out, err = self.capsys.readouterr()
-        assert got == code, f"exit code {got}\n{out}\n{err}"
-        assert "Traceback" not in out + err
-        return out, err
-
-    def refused(self, *args: object) -> str:
-        """What is said of bad input: exit code 2, one sentence, and nothing written."""
-        before = sorted(Path.cwd().rglob("*"))
-        _, err = self(*args, code=2)
-        assert sorted(Path.cwd().rglob("*")) == before, "nothing is written"
-        assert err.count("\n") == 1 and err.startswith("mcclt: "), err
-        return err
-
-
 @pytest.fixture
-def mcclt(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.chdir(tmp_path)
+def mcclt(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("COLUMNS", "160")
-    return Cli(capsys)
+    return mcclt
 
 
 @pytest.fixture
