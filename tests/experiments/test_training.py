@@ -18,14 +18,19 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mcclt
 import probes
-from drivers import content, tiny
+from drivers import SMALL, Recorder, cells_of, content, tiny
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.errors import CheckpointError
 from mcclt.experiments import training
+from mcclt.experiments.cells import StoreError
 from mcclt.experiments.results import Result
+from mcclt.experiments.runner import run_cells
+from mcclt.experiments.store import Store
 from mcclt.experiments.training import POINTS, PROBE_EPISODES, probe, read_rows, thin, train_unit
 from mcclt.experiments.units import Outcome, Unit, lock_of
+from mcclt.experiments.workers import InProcess
 from mcclt.method.critics import CRITICS
 from mcclt.storage import runs
 from mcclt.training import population
@@ -73,6 +78,51 @@ def test_what_a_result_holds(folder: Path) -> None:
     known = result.provenance
     assert known["engine"] == "native" and known["packages"]["jax"] and known["python"] and known["git"] != ""
     assert known["started"] <= known["finished"] and known["version"] == known["packages"]["mcclt"]
+
+
+def test_agents_that_are_kept(folder: Path, tmp_path: Path) -> None:
+    """They do and believe what the trained ones do, bit for bit; only what their optimisers knew is gone."""
+    setup = tiny()
+    store = Store(tmp_path, create=True)
+    tally = run_cells(store, cells_of(setup, 2), InProcess(lambda *_: None), Recorder(), 2, False, keep_agents=True)
+    assert (tally.done, tally.failures) == (2, []) and (tmp_path / "agents" / ".gitignore").read_text() == "*\n"
+    kept, trained = mcclt.load(store.agent((setup, 1))), mcclt.load(folder)
+    obs = np.random.default_rng(0).normal(size=(64, 9)).astype(np.float32)
+    for deterministic in (True, False):
+        actions = [model.predict(obs, deterministic=deterministic)[0] for model in (kept, trained)]
+        np.testing.assert_array_equal(*actions)
+    beliefs = [dataclasses.astuple(model.value_distribution(obs)) for model in (kept, trained)]
+    for ours, theirs in zip(*beliefs, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert kept.seeds == (1,) and kept.num_timesteps == 128
+    assert store.agent((setup, 1)).stat().st_size < runs.checkpoints(folder)[-1].stat().st_size / 2
+    with pytest.warns(UserWarning, match="continues with new episodes"):
+        kept.learn(64)
+    assert kept.num_timesteps == 192
+    with pytest.raises(StoreError, match=r"seed-2\.safetensors\.xz is not there: that agent was trained without"):
+        store.agent((setup, 2))
+    whole = store.agent((setup, 0)).read_bytes()
+    for damage in (b"", whole[:-9], whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
+        store.agent((setup, 0)).write_bytes(damage)
+        with pytest.raises(CheckpointError, match="truncated or not a checkpoint"):
+            mcclt.load(store.agent((setup, 0)))
+
+
+def test_agents_of_several_variants_are_kept(tmp_path: Path) -> None:
+    setups = (tiny(), tiny(f"mcclt@{SMALL}"))
+    outcome = train_unit(Unit(setups, (3, 5), keep_agents=True), tmp_path / "unit", silent)
+    obs = np.random.default_rng(0).normal(size=(16, 9)).astype(np.float32)
+    store = Store(tmp_path / "store", create=True)
+    assert [(s.key, seed) for (s, seed), _ in outcome.agents] == [(s.key, seed) for s in setups for seed in (3, 5)]
+    for (setup, seed), model in outcome.agents:
+        store.write_agent((setup, seed), model)
+        kept, trained = mcclt.load(store.agent((setup, seed))), mcclt.load(tmp_path / "unit", group=setup.name)
+        ours, theirs = kept.value_distribution(obs), trained.value_distribution(obs, seed=seed)
+        np.testing.assert_array_equal(ours.bars, theirs.bars)
+        np.testing.assert_array_equal(ours.weight, theirs.weight)
+        np.testing.assert_array_equal(
+            kept.predict(obs, deterministic=True)[0], trained.predict(obs, deterministic=True, seed=seed)[0]
+        )
 
 
 def test_a_seed_among_others_is_the_seed_alone(folder: Path, tmp_path: Path) -> None:

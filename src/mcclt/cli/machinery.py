@@ -57,10 +57,14 @@ class Machinery(Command):
     """ray: GPUs each unit of work needs; may be a fraction."""
     population: int | None = None
     """Agents that train together in one process; unset: 8 seeds of a variant on a CPU, 360 agents on a GPU."""
+    keep_agents: bool = False
+    """Keep every agent that is trained in STORE/agents, as a model that evaluate, watch and export read."""
     quiet: bool = False
     """Show no progress."""
 
-    GROUPS: ClassVar = {"machine": "store engine backend workers address cpus gpus population quiet".split()}
+    GROUPS: ClassVar = {
+        "machine": "store engine backend workers address cpus gpus population keep_agents quiet".split()
+    }
     FORMERLY: ClassVar = {
         "task_engine": "--task-engine is now --engine.",
         "config": "--config authors and --config fixed are now --settings authors and --settings fixed.",
@@ -109,6 +113,9 @@ class Machinery(Command):
         from mcclt.training.compilation import use_cache
 
         todo = store.missing(cells)
+        bare = self.keep_agents and sum(store.has(cell) and not store.agent_file(cell).exists() for cell in cells)
+        if bare:
+            console.print(f"{bare} of the results already there were computed without --keep-agents: no agent is kept.")
         if not todo:
             return Tally(there=len(cells))
         use_cache()
@@ -120,7 +127,7 @@ class Machinery(Command):
                 console.print(advice, soft_wrap=True)
             population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
             try:
-                return run_cells(store, cells, workers, display, population, mix)
+                return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
                 console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
                 raise SystemExit(interrupts.exit_code(error)) from None

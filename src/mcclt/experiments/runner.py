@@ -6,6 +6,7 @@ system, a dead worker's unit is tried again from its last checkpoint.
 """
 
 import concurrent.futures
+import dataclasses
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -74,7 +75,13 @@ class _Running:
 
 
 def run_cells(
-    store: Store, cells: Sequence[Cell], workers: Workers, display: Display, population: int, mix: bool
+    store: Store,
+    cells: Sequence[Cell],
+    workers: Workers,
+    display: Display,
+    population: int,
+    mix: bool,
+    keep_agents: bool = False,
 ) -> Tally:
     """Computes every cell that is not in the store and that nobody else is computing.
 
@@ -85,6 +92,7 @@ def run_cells(
         display: is told.
         population: agents that train together at most.
         mix: whether a unit may hold several setups (worth it on a GPU).
+        keep_agents: whether the agents themselves are stored, too.
     """
     cells = list({(*setup.key, seed): (setup, seed) for setup, seed in cells}.values())
     todo = store.missing(cells)
@@ -97,7 +105,7 @@ def run_cells(
     running: dict[Future[Outcome], _Running] = {}
 
     def submit(one: _Running) -> None:
-        future = workers.submit(one.unit, one.folder)
+        future = workers.submit(dataclasses.replace(one.unit, keep_agents=keep_agents), one.folder)
         running[future] = one
 
     def fail(one: _Running, why: str) -> None:
@@ -172,7 +180,10 @@ def _begin(store: Store, unit: Unit, tally: Tally, mix: bool) -> tuple[_Running 
 
 def _finish(store: Store, one: _Running, outcome: Outcome, tally: Tally, display: Display) -> None:
     wanted = [(setup, result) for setup, result in outcome.results if (*setup.key, result.seed) in one.claims]
-    for setup, result in wanted:
+    for (setup, seed), model in outcome.agents:
+        if (*setup.key, seed) in one.claims:
+            store.write_agent((setup, seed), model)
+    for setup, result in wanted:  # last: a cell that is there is not computed again
         store.write(setup, result)
     shutil.rmtree(one.folder, ignore_errors=True)
     for file in leftovers(one.folder):

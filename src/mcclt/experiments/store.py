@@ -5,6 +5,7 @@ STORE/cells/TASK/ALGO-VARIANT/DIGEST/
     settings.json                             every setting of the setup
     seed-0.json                               one agent: returns, curve, probe, cost, provenance, checksum
 STORE/cells/TASK.json.xz                      the same of any number of a task's agents in one file; see `pack`
+STORE/agents/…/seed-0.safetensors.xz          agents that were kept (--keep-agents), each a model
 STORE/timings/*.json                          measured costs (table 2)
 STORE/work/                                   trainings under way and locks; may be deleted when nothing runs
 
@@ -201,6 +202,35 @@ class Store:
         except OSError as error:
             raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
         return lock
+
+    # --- agents --------------------------------------------------------------------------------------------
+
+    def agent_file(self, cell: Cell) -> Path:
+        """Where a cell's agent is, if it was kept."""
+        setup, seed = cell
+        where = place(setup.task, setup.algo, setup.variant, setup.digest)
+        return self.path.joinpath("agents", *where, f"seed-{seed}.safetensors.xz")
+
+    def agent(self, cell: Cell) -> Path:
+        """The model of a cell's agent, which `mcclt.load` and all commands that take a model read.
+
+        Raises:
+            StoreError: it was not kept.
+        """
+        path = self.agent_file(cell)
+        if not path.exists():
+            raise StoreError(f"{path} is not there: that agent was trained without --keep-agents.")
+        return path
+
+    def write_agent(self, cell: Cell, model: bytes) -> None:
+        """Keeps an agent, outside of what git sees."""
+        path, ignored = self.agent_file(cell), self.path / "agents" / ".gitignore"
+        try:
+            if not ignored.exists():
+                files.write_atomically(ignored, b"*\n")
+            files.write_atomically(path, model)
+        except OSError as error:
+            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
 
     # --- reading -------------------------------------------------------------------------------------------
 

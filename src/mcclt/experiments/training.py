@@ -24,10 +24,11 @@ from mcclt.method import nets
 from mcclt.method.critics import Prediction
 from mcclt.method.learner import AgentState, Learner
 from mcclt.method.randomness import Purpose, stream
-from mcclt.storage import runs
+from mcclt.storage import checkpoint, files, runs
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
 from mcclt.training.loop import TRAINING, Row, Trainer
+from mcclt.training.model import only_group, only_seed
 from mcclt.training.population import Program, Together, map_agents, split
 
 POINTS = 50
@@ -63,6 +64,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
         final = job.evaluate([])
         with interrupts.deferred():
             probes = probe(trainer)
+            models = _models(trainer) if unit.keep_agents else []
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
     own: dict[tuple[str, int], list[Row]] = {}
@@ -71,7 +73,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
     updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
     parts = ("time/collect", "time/learn", "time/evaluate")
     seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
-    results, failures = [], []
+    results, failures, agents = [], [], []
     for a, (group, seed) in enumerate(trainer.agents):
         setup = unit.setups[a // len(unit.seeds)]
         if trainer.status[a] != TRAINING or not np.isfinite(final[0][a]).any():
@@ -98,7 +100,23 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             provenance=provenance,
         )
         results.append((setup, result))
-    return Outcome(results, failures)
+        agents += [((setup, seed), models[a])] if models else []
+    return Outcome(results, failures, agents)
+
+
+def _models(trainer: Trainer) -> list[bytes]:
+    """Each agent as a compressed model: what it does and believes; its optimisers would start afresh."""
+    arrays, meta = trainer.to_checkpoint()
+    models = []
+    for group, seed in trainer.agents:
+        own, about = only_seed(*only_group(arrays, meta, group), trainer.config.seeds.index(seed))
+        kept = {
+            name: np.zeros_like(x) if name.split("/")[2] in ("policy_opt", "critic_opt") else x
+            for name, x in own.items()
+            if name.startswith("agents/")
+        }
+        models.append(files.compress(checkpoint.encode(kept, about), quickly=True))
+    return models
 
 
 class _Reporter:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class Unit:
 
     setups: tuple[Setup, ...]
     seeds: tuple[int, ...]
+    keep_agents: bool = False
+    """Whether what they have become is wanted, too."""
 
     @property
     def config(self) -> RunConfig:
@@ -66,6 +68,8 @@ class Outcome:
     results: list[tuple[Setup, Result]]
     failures: list[str]
     """Why an agent has no result, in one sentence each."""
+    agents: list[tuple[Cell, bytes]] = field(default_factory=list)
+    """Models, compressed, of those that have one, if they were wanted."""
 
 
 def _note_of(folder: Path) -> Path:

@@ -21,11 +21,17 @@ from mcclt.storage import files
 FORMAT = "mcclt-checkpoint"
 VERSION = 1
 SUFFIX = ".safetensors"
+COMPRESSED = ".safetensors.xz"
 Arrays = dict[str, np.ndarray]
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
     """Writes arrays and JSON-able `meta`; either the whole file is there afterwards, or the old one."""
+    write_atomically(path, encode(arrays, meta))
+
+
+def encode(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
+    """Arrays and JSON-able `meta` as the contents of a file; compressed, it ends in `COMPRESSED`."""
     contiguous = {name: np.asarray(x, order="C") for name, x in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
     header = {
@@ -34,7 +40,7 @@ def save(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) 
         "meta": text,
         "digest": _digest(contiguous, str(VERSION) + text),
     }
-    write_atomically(path, safetensors.numpy.save(contiguous, metadata=header))
+    return safetensors.numpy.save(contiguous, metadata=header)
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -44,9 +50,7 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
             raise CheckpointError(f"There is no checkpoint at {path}.")
         if path.stat().st_size > _memory():  # it may be sparse: a small file that says to be a large one
             raise InaccessibleError(f"{path} is larger than this machine's memory and cannot be read here.")
-        with safetensors.safe_open(path, framework="np") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        header, arrays = (_unpack if path.name.endswith(COMPRESSED) else _open)(path)
     except CheckpointError:
         raise
     except OSError as error:
@@ -69,6 +73,17 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     if not isinstance(meta, dict):
         raise CheckpointError(f"{path} was not written by mcclt: its metadata is not a table.")
     return arrays, meta
+
+
+def _open(path: Path) -> tuple[dict[str, str], Arrays]:
+    with safetensors.safe_open(path, framework="np") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+
+
+def _unpack(path: Path) -> tuple[dict[str, str], Arrays]:
+    data = files.decompress(files.read(path))
+    arrays = safetensors.numpy.load(data)  # which has looked at the header
+    return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
 
 
 def _memory() -> int:
