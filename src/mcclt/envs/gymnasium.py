@@ -56,7 +56,7 @@ class GymnasiumEngine:
     ) -> "GymnasiumVectorEnv":
         """Makes one environment per key. `num_threads` means nothing here, `step_timeout` only to processes."""
         name = task_name(task)
-        source = _source(task)
+        source = source_of(task)
         return GymnasiumVectorEnv(name, self.name, source, keys, max_episode_steps, self.asynchronous, step_timeout)
 
 
@@ -83,7 +83,7 @@ class GymnasiumVectorEnv:
         step_timeout: float | None,
     ) -> None:
         """Makes one environment to learn its spaces, then one per key."""
-        make = functools.partial(_make_one, name, source, max_episode_steps)
+        make = functools.partial(make_one, name, source, max_episode_steps)
         probe = make()
         space, limit = probe.action_space, _time_limit(probe)
         assert isinstance(space, spaces.Box | spaces.Discrete)  # `_check_spaces` saw to it
@@ -258,7 +258,7 @@ def _needs_box2d(entry: "gym.envs.registration.EnvSpec") -> bool:
     return str(entry.entry_point).startswith("gymnasium.envs.box2d") and importlib.util.find_spec("Box2D") is None
 
 
-def _source(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":
+def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":
     """What environments are made from. An entry rather than its id: a worker has not the user's registry."""
     if isinstance(task, str):
         try:
@@ -288,7 +288,7 @@ def _not_an_env(what: object) -> str:
     )
 
 
-def _make_one(
+def make_one(
     name: str,
     source: "gym.envs.registration.EnvSpec | Callable[[], gym.Env]",
     max_episode_steps: int | None,

@@ -35,9 +35,9 @@ def make_env(task: object, max_episode_steps: int | None, width: int | None) -> 
     from mcclt.envs import gymnasium as engine
     from mcclt.envs.api import task_name
 
-    source, name = engine._source(task), task_name(task)
+    source, name = engine.source_of(task), task_name(task)
     if width is None:
-        return engine._make_one(name, source, max_episode_steps), ""
+        return engine.make_one(name, source, max_episode_steps), ""
     draw_off_screen()
     note = ""
     if _is_mujoco(source) and not has_gl():
@@ -47,10 +47,10 @@ def make_env(task: object, max_episode_steps: int | None, width: int | None) -> 
         try:
             with warnings.catch_warnings():  # Gymnasium's about a render_mode that a task does not list
                 warnings.simplefilter("ignore")
-                return engine._make_one(name, functools.partial(_visible, source, width), max_episode_steps), ""
+                return engine.make_one(name, functools.partial(_visible, source, width), max_episode_steps), ""
         except EnvironmentFault:  # which is raised again below, if pictures are not the reason
             note = f"No video: {name} does not take render_mode='rgb_array'."
-    return engine._make_one(name, source, max_episode_steps), note
+    return engine.make_one(name, source, max_episode_steps), note
 
 
 def _visible(source: Any, width: int) -> "gym.Env":

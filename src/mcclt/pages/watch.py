@@ -159,7 +159,7 @@ def watch(
     models = [load(model, group=name) for name in groups or known]
     agents = [(one, seed) for one in models for seed in seeds or one.seeds[:1]]
     for one, seed in agents:
-        one._index(seed)  # an unknown one is named before anything is recorded
+        one.agent(seed)  # an unknown one is named before anything is recorded
     most = max(100, filming.FRAMES // len(agents))
     recordings = []
     with console.status("") as status:
