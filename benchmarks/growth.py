@@ -20,7 +20,7 @@ from rich.table import Table
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.experiments.bench import gemm_peak, necessary_flops, raw_speed, time_update
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 
 AXES: dict[str, tuple[int, ...]] = {
     "seeds": (1, 2, 4, 8, 16, 32, 64),

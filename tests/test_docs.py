@@ -20,7 +20,7 @@ from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
 from mcclt.method.learner import Learner, Rollout
 from mcclt.method.policy_updates import POLICY_UPDATES
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 ROOT = Path(__file__).resolve().parent.parent

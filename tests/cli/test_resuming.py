@@ -15,7 +15,7 @@ import pytest
 
 from commands import TINY, Cli
 from mcclt.storage import checkpoint, runs
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS
 
 

@@ -34,7 +34,7 @@ from mcclt.experiments.workers import InProcess
 from mcclt.method.critics import CRITICS
 from mcclt.storage import runs
 from mcclt.training import population
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 
 
 def silent(step: int, text: str) -> None: ...

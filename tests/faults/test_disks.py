@@ -19,7 +19,8 @@ from mcclt.experiments import setups
 from mcclt.experiments.store import Store, StoreError
 from mcclt.pages import report
 from mcclt.storage import checkpoint, runs
-from mcclt.training.loop import Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS, agent, run_config
 from synthetic import make_result, make_store
 

@@ -15,7 +15,8 @@ from mcclt.config import RunConfig
 from mcclt.envs.processes import LIVES
 from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.storage import checkpoint, runs
-from mcclt.training.loop import TRAINING, Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import TRAINING, Trainer
 from misbehaviour import DEADLY, IN_RESET, IN_STEP, AlwaysHangs, Walk, factory
 from probes import run_config
 

@@ -16,7 +16,8 @@ import pytest
 
 from mcclt.errors import ConfigError, MccltError
 from mcclt.storage import checkpoint, runs
-from mcclt.training.loop import Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS, agent, run_config
 
 CONFIG = run_config(groups={"ppo-plain": agent(critic="plain")}, checkpoint_freq=16)

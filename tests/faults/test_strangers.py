@@ -29,7 +29,8 @@ from mcclt.config import from_dict, read_file
 from mcclt.errors import MccltError
 from mcclt.experiments import store as stores
 from mcclt.storage import checkpoint, files, runs
-from mcclt.training.loop import Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 from synthetic import make_store
 

@@ -11,7 +11,8 @@ import pytest
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.experiments.bench import memory_mib
 from mcclt.storage import runs
-from mcclt.training.loop import Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 
 SETTLED = 200
 """Updates after which everything is compiled, and has happened at least once."""

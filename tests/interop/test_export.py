@@ -19,8 +19,8 @@ from mcclt.interop import export
 from mcclt.method.learner import Learner, without_numbers
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_to_dict
-from mcclt.training.loop import Trainer
 from mcclt.training.model import Model
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, run_config
 
 HAS = {name: importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime")}

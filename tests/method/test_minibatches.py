@@ -17,8 +17,8 @@ from mcclt.method.minibatches import shuffled
 from mcclt.method.nets import Gaussian
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, Ppo
 from mcclt.training.fitting import Fit, Learnt
-from mcclt.training.loop import Trainer
 from mcclt.training.population import map_agents
+from mcclt.training.trainer import Trainer
 
 T, E, OBS, ACTIONS = 6, 4, 3, 2
 SPEC = EnvSpec("Made-Up", "none", OBS, ACTIONS, -np.ones(ACTIONS), np.ones(ACTIONS), None, False)

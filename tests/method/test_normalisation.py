@@ -28,7 +28,7 @@ from mcclt.method.normalisation import CLIP, Moments, Normaliser
 from mcclt.method.policy_updates import POLICY_UPDATES
 from mcclt.pages import watch
 from mcclt.training.collect import EpisodeStats, collect
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Noisy, agent, factory, run_config
 
 T, E, OBS, ACTIONS, GAMMA = 6, 3, 3, 2, 0.9

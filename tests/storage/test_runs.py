@@ -9,7 +9,9 @@ import pytest
 from mcclt.config import from_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError
 from mcclt.storage import checkpoint, runs
-from mcclt.training.loop import Row, Trainer, run
+from mcclt.storage.runs import Row
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 from probes import TINY, agent, run_config
 
 CONFIG = run_config(

@@ -16,10 +16,12 @@ from mcclt.method.nets import Gaussian, Params
 from mcclt.method.normalisation import Moments, Normalised, Normaliser, acting
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint
+from mcclt.storage.runs import Row
 from mcclt.training import device
 from mcclt.training.collect import EpisodeStats, FaultError, collect
 from mcclt.training.evaluate import run_episodes
-from mcclt.training.loop import Row, Trainer, run
+from mcclt.training.loop import run
+from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")

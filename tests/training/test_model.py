@@ -13,8 +13,8 @@ import pytest
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
-from mcclt.training.loop import Trainer
 from mcclt.training.model import Model, read_model
+from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
 
 OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}

@@ -13,7 +13,7 @@ from test_fitting import SPEC, rollouts
 from mcclt.config import NUMBERS, PARTS, AgentConfig, RunConfig, fields_of, from_dict, numbers_of
 from mcclt.method.learner import Learner
 from mcclt.method.settings import Structure, numbers
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 SET: dict[str, Any] = {"learning_rate_end": 1e-4, "critic_learning_rate_end": 1e-4, "decay_steps": 100}

@@ -16,7 +16,7 @@ from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
 from mcclt.method.randomness import Purpose
 from mcclt.training.collect import EpisodeStats, collect, staggered
-from mcclt.training.loop import Trainer
+from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 LIMIT, ENVS, HORIZON = 12, 4, 5

@@ -34,8 +34,8 @@ from mcclt.method.critics import Sample
 from mcclt.method.learner import Learner
 from mcclt.method.policy_updates import PolicySample
 from mcclt.training import plugins
-from mcclt.training.loop import Trainer
 from mcclt.training.population import on_cpu
+from mcclt.training.trainer import Trainer
 
 TIMED: dict[str, dict[str, Any]] = {
     "plain": {"critic": "plain"},

@@ -25,11 +25,12 @@ from mcclt.method.critics import Prediction
 from mcclt.method.learner import AgentState, Learner
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint, files, runs
+from mcclt.storage.runs import Row
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
-from mcclt.training.loop import TRAINING, Row, Trainer
 from mcclt.training.model import only_group, only_seed
 from mcclt.training.population import Program, Together, map_agents, split
+from mcclt.training.trainer import TRAINING, Trainer
 
 POINTS = 50
 """Points of a stored learning curve, about; evaluations are kept besides."""

@@ -35,7 +35,7 @@ from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltE
 from mcclt.storage import checkpoint, files, metadata
 
 if TYPE_CHECKING:
-    from mcclt.training.loop import Trainer
+    from mcclt.training.trainer import Trainer
 
 Row = dict[str, Any]
 """Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""

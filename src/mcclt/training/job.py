@@ -12,7 +12,8 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.config import RunConfig
 from mcclt.storage import runs
-from mcclt.training.loop import Observer, Trainer, new_episodes, run
+from mcclt.training.loop import Observer, run
+from mcclt.training.trainer import Trainer, new_episodes
 
 
 class Job:

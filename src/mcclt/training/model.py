@@ -33,8 +33,9 @@ from mcclt.storage import checkpoint, metadata, runs
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
-from mcclt.training.loop import Observer, Trainer, make_envs, new_episodes, with_decay
+from mcclt.training.loop import Observer
 from mcclt.training.progress import Display
+from mcclt.training.trainer import Trainer, make_envs, new_episodes, with_decay
 
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",

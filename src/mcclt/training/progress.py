@@ -6,7 +6,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mcclt.training.loop import Row, Trainer
+from mcclt.storage.runs import Row
+from mcclt.training.trainer import Trainer
 
 LINES = 20
 """How many plain lines a whole run prints."""

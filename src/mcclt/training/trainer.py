@@ -1,0 +1,553 @@
+"""A population that trains: collects, learns, evaluates, and can be saved and restored between any two updates."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcclt import interrupts
+from mcclt.config import FREE, AgentConfig, RunConfig, fields_of, from_dict, to_dict
+from mcclt.envs import make_vec
+from mcclt.envs.api import EnvSpec, Key, VectorEnv
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
+from mcclt.method import normalisation
+from mcclt.method.learner import AgentState, Learner, Rollout, without_numbers
+from mcclt.method.nets import Actor, Params
+from mcclt.method.randomness import Purpose, stream
+from mcclt.method.settings import stacked_numbers
+from mcclt.storage import checkpoint, metadata
+from mcclt.storage.runs import Row
+from mcclt.training.backend import Evaluation, backend_of
+from mcclt.training.collect import EpisodeStats, Fault, FaultError, staggered
+from mcclt.training.evaluate import Episodes
+from mcclt.training.fitting import Fit, Learnt, fits_of
+from mcclt.training.logbook import Logbook
+from mcclt.training.population import Improve, Program, side_by_side, split
+
+TRAINING = "training"
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Everything at the moment between two updates, from which a run continues exactly."""
+
+    update: int
+    learnt: Learnt
+    obs: np.ndarray
+    env_state: dict[str, np.ndarray] | None
+    stats: dict[str, np.ndarray]
+    status: tuple[str, ...]
+    last_fault: dict[int, int]
+
+
+class Trainer:
+    """A population on a task: agents = groups x seeds, group by group."""
+
+    def __init__(self, config: RunConfig, env: object | None = None) -> None:
+        """Makes fresh agents and their environments.
+
+        Args:
+            config: what to train.
+            env: a `gymnasium.Env` class or factory to use in place of the id `config.task`.
+        """
+        self.config, self.source = config, config.task if env is None else env
+        self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
+        self.env = make_envs(
+            config, self.source, [seed for _, seed in self.agents], Purpose.TRAIN_RESET, 0, config.n_envs
+        )
+        self.spec: EnvSpec = self.env.spec
+        self.backend = backend_of(self.env, config.n_envs)
+        self._stopped = False
+        try:
+            config = self.config = with_decay(config)
+            self.learners = {
+                name: Learner(agent, self.spec, config.n_envs, config.steps_per_update)
+                for name, agent in config.groups.items()
+            }
+            for learner in self.learners.values():
+                members = learner.critic.members
+                if config.steps_per_update < members:
+                    raise ConfigError(f"members = {members} is more than steps_per_update allows.")
+                size, share = learner.config.minibatch_size, config.steps_per_update // members
+                if size is not None and size > share:
+                    of = "steps_per_update" if members == 1 else f"each of {members} members' share of the batch"
+                    raise ConfigError(f"minibatch_size = {size} is not allowed: it must be at most {share}, {of}.")
+        except ConfigError:
+            self.env.close()
+            raise
+        self.config = config = dataclasses.replace(config, groups={k: one.config for k, one in self.learners.items()})
+        # All agents act by one program: of a mixed population, by the one of those that normalise observations.
+        actors: dict[bool, Actor] = {learner.config.normalize_obs: learner.actor for learner in self.learners.values()}
+        self._normalised = True in actors
+        self.policy = actors[self._normalised]
+        seeds = np.asarray(config.seeds, np.uint32)
+        self._improve = Improve(self.learners)
+        self._fits: list[Fit] | None = None
+        self._noise = _noise_of(self.policy, (config.horizon, config.n_envs)).mapped()
+        self._learnt = Learnt({name: _fresh(learner, seeds) for name, learner in self.learners.items()})
+        self.update = 0
+        self.status = [TRAINING] * len(self.agents)
+        cuts = staggered(config.n_envs, self.spec.max_episode_steps) if config.stagger else None
+        self.stats = EpisodeStats.empty(len(self.agents), config.n_envs, cuts)
+        self.timing: dict[str, float] = {}
+        self._evaluation: Evaluation | None = None
+        """One that may go on while the next rollouts are collected."""
+        self._evaluating = 0
+        """The update that it belongs to."""
+        self._log = Logbook(self.agents)
+        self._obs: np.ndarray | None = None
+        self._last_fault: dict[int, int] = {}
+        self.boundary: Boundary | None = None
+        self.messages: list[str] = []
+        """What a person should be told; `run` passes it on."""
+
+    # --- parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> dict[str, AgentState]:
+        """Every group's agents, stacked, with all that they have learnt so far."""
+        return self._learnt.states
+
+    @property
+    def step(self) -> int:
+        """Environment steps each agent has made."""
+        return self.update * self.config.steps_per_update
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are made, somebody asked to stop, or no agent is left."""
+        return self._stopped or self.update >= self.config.updates or all(s != TRAINING for s in self.status)
+
+    def stop(self) -> None:
+        """For observers: ends the training after this update, as if its steps were all made."""
+        self._stopped = True
+
+    def extend(self, **settings: int) -> None:
+        """Goes on with other `steps` in all, or another `eval_freq`."""
+        self.config, self._stopped = dataclasses.replace(self.config, **settings), False  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def wrapped(self, wrap: Callable[[VectorEnv], VectorEnv]) -> Iterator[None]:
+        """Within this block the training environments are what `wrap` makes of them: it may look at every step."""
+        env, self.env = self.env, wrap(self.env)
+        try:
+            yield
+        finally:
+            self.env = env
+
+    def close(self) -> None:
+        """Waits for what is being computed, so that a program can end at once; frees the environments."""
+        with contextlib.suppress(Exception):  # whoever asked for it was told
+            self._learnt.wait()
+        self.backend.close()
+        self.env.close()
+
+    def make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
+        """`n_envs` environments for each agent, by the engine that trains them; `index` names the round."""
+        config = dataclasses.replace(self.config, engine=self.spec.engine)
+        return make_envs(config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
+
+    def policies(self) -> Params:
+        """All agents' parameters of `policy`, stacked [A, ...], as arrays that the backend acts with."""
+        xp = self.backend.xp
+        groups = jax.tree.map(xp.asarray, self._learnt.policies)
+        if self._normalised:
+            norms = jax.tree.map(xp.asarray, self._learnt.norms)
+            size = self.spec.obs_size
+            groups = [normalisation.acting(p, norm, size) for p, norm in zip(groups, norms, strict=True)]
+        return jax.tree.map(lambda *x: xp.concatenate(x), *groups)
+
+    # --- one update ----------------------------------------------------------------------------------------
+
+    def advance(self) -> list[Row]:
+        """Collects, learns, and evaluates where it is due; returns the rows to log.
+
+        Where environments live on the device, an evaluation goes on beside the next updates. Until it ends the rows of
+        its update and all after are held back; then they are returned, in order. `flush` ends it.
+
+        Raises:
+            EnvironmentFault: with `on_nan = "raise"`; `boundary` then holds the state before this update.
+        """
+        if self._obs is None:
+            self._obs = self.env.reset().reshape(len(self.agents), self.config.n_envs, -1)
+            self.boundary = self._capture()
+        assert self.boundary is not None  # captured at the end of every update, too
+        try:
+            rows = self._advance()
+        except BaseException:
+            self._rewind(self.boundary)
+            raise
+        self.boundary = self._capture()
+        return rows
+
+    def _advance(self) -> list[Row]:
+        start = time.perf_counter()
+        rollout, faults = self._collect()
+        collected = time.perf_counter()
+        ok = self._settle(faults)
+        metrics = self._learn(rollout, ok)
+        learnt = time.perf_counter()
+        self.update += 1
+        self._evaluate_if_due()
+        end = time.perf_counter()
+        self.timing = {"collect": collected - start, "learn": learnt - collected, "evaluate": end - learnt}
+        self._log.add(self._rows(metrics, ok))
+        return self._ready()
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation is under way, and rows wait for it."""
+        return self._evaluation is not None
+
+    def flush(self, abandon: bool = False) -> list[Row]:
+        """Ends an evaluation that is under way; returns the rows that waited for it.
+
+        Args:
+            abandon: Do without what it would have found, and do not wait.
+        """
+        if abandon:
+            self._evaluation = None
+        started = time.perf_counter()
+        self._end_evaluation()
+        self._log.waited(self.update, time.perf_counter() - started)
+        return self._ready()
+
+    def _rewind(self, to: Boundary) -> None:
+        """Undoes a half-made update, so that training can go on in this process too."""
+        self.update, self._learnt, self.status = to.update, to.learnt, list(to.status)
+        self.stats = EpisodeStats.from_arrays(to.stats, self.stats.first_cuts)
+        self._last_fault = dict(to.last_fault)
+        if to.env_state is not None:
+            self.env.set_state(to.env_state)
+            self._obs = to.obs.copy()
+        else:
+            self._obs = None
+            self._start_together()
+
+    def _collect(self) -> tuple[Rollout, list[Fault]]:
+        count = len(self.agents)
+        seeds = np.array([seed for _, seed in self.agents], np.uint32)
+        noise = self._noise(seeds, np.full(count, self.update, np.int32))
+        assert self._obs is not None
+        raise_faults = self.config.on_nan == "raise"
+        try:
+            rollout, self._obs, faults = self.act_in(self.env, self._obs, noise, self.stats, raise_faults)
+        except FaultError as error:
+            advice = "Fix the environment and resume, or train with --on-nan restart or --on-nan stop."
+            raise EnvironmentFault(f"{self._describe(error.fault)} {advice}") from None
+        return rollout, faults
+
+    def act_in(
+        self, env: VectorEnv, obs: Any, noise: jax.Array, stats: EpisodeStats, raise_faults: bool
+    ) -> tuple[Rollout, Any, list[Fault]]:
+        """`collect` with the agents' policies, where the environments live."""
+        return self.backend.collect(env, self.policy, self.policies(), obs, noise, stats, raise_faults, self._meanwhile)
+
+    def _meanwhile(self) -> None:
+        """What the device does besides simulating."""
+        self._learnt.go_on()
+        if self._evaluation is not None:
+            self._evaluation.go_on()
+
+    def _start_together(self) -> None:
+        """All environments start new episodes."""
+        for a in range(len(self.agents)):
+            self.stats.start_together(a)
+        if any(norm.running is not None for norm in self._learnt.norms):
+            fresh = {k: dataclasses.replace(s, norm=normalisation.new_episodes(s.norm)) for k, s in self.states.items()}
+            self._learnt = Learnt(fresh)
+
+    def _describe(self, fault: Fault) -> str:
+        step = self.step + fault.step * self.config.n_envs
+        return f"Environment {fault.env} of {self._name(fault.agent)} {fault.what} at step {step:,}."
+
+    def _name(self, agent: int) -> str:
+        group, seed = self.agents[agent]
+        return f"seed {seed} (group {group!r})"
+
+    def _settle(self, faults: list[Fault]) -> np.ndarray:
+        """Which agents may learn from this rollout [A]; stops those that fail, or fail twice in a row."""
+        ok = np.array([status == TRAINING for status in self.status])
+        for fault in faults:
+            if not ok[fault.agent]:
+                continue
+            ok[fault.agent] = False
+            what = self._describe(fault)
+            if self.config.on_nan == "stop" or self._last_fault.get(fault.agent) == self.update - 1:
+                self.status[fault.agent] = f"stopped: {what}"
+                self.messages.append(f"{what} That agent is stopped; the others continue.")
+            else:
+                self.messages.append(f"{what} That agent skips this update and starts new episodes.")
+            self._last_fault[fault.agent] = self.update
+        return ok
+
+    def _learn(self, rollout: Rollout, ok: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """Updates every group; agents that are not `ok` keep what they knew."""
+        old, size = self.states, len(self.config.seeds)
+        rollouts = dict(zip(self.learners, split(rollout, len(self.learners)), strict=True))
+        improved = self._improve(old, rollouts)
+        found = {name: jax.tree.map(np.asarray, metrics) for name, (_, _, metrics) in improved.items()}  # waits
+        states = {name: state for name, (state, _, _) in improved.items()}
+        lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
+        if first := self._fits is None:
+            self._fits = fits_of(self.learners, self.backend.pieces(self.config.horizon))
+        learnt = Learnt(states, lessons, self._fits)
+        if first:
+            side_by_side(learnt.go_on, list(learnt.under_way))
+        if not ok.all():
+            oks = dict(zip(self.learners, ok.reshape(-1, size), strict=True))
+            learnt = Learnt({name: _keep(oks[name], old[name], state) for name, state in learnt.states.items()})
+        else:
+            self.backend.learnt(learnt)
+        self._learnt = learnt
+        return found
+
+    def _evaluate_if_due(self) -> None:
+        config = self.config
+        due = config.eval_freq and crossed(self.step, config.steps_per_update, config.eval_freq)
+        if due:
+            self._end_evaluation()
+            self._evaluation, self._evaluating = self._begin_evaluation(config.eval_episodes, self.update), self.update
+        if self._evaluation is not None and self._evaluation.ended:
+            self._end_evaluation()
+
+    def _end_evaluation(self) -> None:
+        if self._evaluation is None:
+            return
+        try:
+            found = self._evaluation.finish()
+        except Exception:  # but after Ctrl-C it can be finished
+            self._evaluation = None
+            raise
+        self._evaluation = None
+        where = f"the evaluation of update {self._evaluating}"
+        self._log.note(self._evaluating, self._checked(found, where).returns)
+
+    def evaluate(self, episodes: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Deterministic episodes of every agent on environments of their own.
+
+        Args:
+            episodes: per agent.
+            index: names the reset noise, so that the same evaluation repeats.
+
+        Returns:
+            Returns and lengths, each [A, episodes].
+        """
+        self._end_evaluation()  # in the same environments, perhaps
+        evaluation = self._begin_evaluation(episodes, index)
+        while not evaluation.ended:
+            interrupts.check()
+            evaluation.go_on()
+            self._learnt.go_on()
+        found = self._checked(evaluation.finish(), "the evaluation")
+        return found.returns, found.lengths
+
+    def _checked(self, found: Episodes, where: str) -> Episodes:
+        """The same, if no environment failed or that is only to be told."""
+        for fault in found.faults:
+            what = f"In {where}, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
+            if self.config.on_nan == "raise":
+                raise EnvironmentFault(what)
+            self.messages.append(what)
+        return found
+
+    def _begin_evaluation(self, episodes: int, index: int) -> Evaluation:
+        seeds = [seed for _, seed in self.agents]
+        return self.backend.evaluation(
+            lambda n_envs: self.make_env(Purpose.EVAL_RESET, index, n_envs),
+            lambda n_envs: keys_of(seeds, Purpose.EVAL_RESET, index, n_envs),
+            self.policy,
+            self.policies(),
+            len(seeds),
+            episodes,
+        )
+
+    def _ready(self) -> list[Row]:
+        """The rows that wait for nothing."""
+        return self._log.take(None if self._evaluation is None else self._evaluating)
+
+    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], ok: np.ndarray) -> list[Row]:
+        rows = []
+        per_second = self.config.steps_per_update * len(self.agents) / sum(self.timing.values())
+        for a, (group, seed) in enumerate(self.agents):
+            if self.status[a] != TRAINING:
+                continue
+            row: Row = {"group": group, "seed": seed, "update": self.update, "step": self.step}
+            if self.stats.returns[a]:
+                row["rollout/ep_rew_mean"] = float(np.mean(self.stats.returns[a]))
+                row["rollout/ep_len_mean"] = float(np.mean(self.stats.lengths[a]))
+            if ok[a]:  # otherwise nothing was learnt
+                index = a % len(self.config.seeds)
+                row |= {name: float(values[index]) for name, values in metrics[group].items()}
+            row |= {"time/fps": per_second} | {f"time/{k}": v for k, v in self.timing.items()}
+            rows.append(row)
+        return rows
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+
+    def _capture(self) -> Boundary:
+        assert self._obs is not None
+        return Boundary(
+            update=self.update,
+            learnt=self._learnt,
+            obs=self._obs.copy(),
+            env_state=self.env.get_state() if self.spec.resumable else None,
+            stats=self.stats.to_arrays(),
+            status=tuple(self.status),
+            last_fault=dict(self._last_fault),
+        )
+
+    def to_checkpoint(self) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+        """The last boundary as arrays and metadata for `checkpoint.save`."""
+        if self.boundary is None:  # nothing collected yet: there is no environment state worth keeping
+            stats = self.stats.to_arrays()
+            boundary = Boundary(
+                self.update, self._learnt, np.zeros(0), None, stats, tuple(self.status), self._last_fault
+            )
+        else:
+            boundary = self.boundary
+        arrays: checkpoint.Arrays = {}
+        for name, state in boundary.learnt.states.items():
+            arrays |= checkpoint.flatten(f"agents/{name}", without_numbers(state))
+        if boundary.env_state is not None:
+            arrays |= {f"env/{k}": v for k, v in boundary.env_state.items()} | {"obs": boundary.obs}
+        arrays |= {f"stats/{k}": v for k, v in boundary.stats.items()}
+        meta = {
+            "config": to_dict(self.config),
+            "spec": metadata.spec_to_dict(self.spec),
+            "update": boundary.update,
+            "status": list(boundary.status),
+            "last_fault": [[agent, update] for agent, update in boundary.last_fault.items()],
+        }
+        return arrays, meta
+
+    def restore(self, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object) -> bool:
+        """Continues from a checkpoint of the same configuration.
+
+        Returns:
+            Whether the environments continue exactly; otherwise they start new episodes.
+        """
+        metadata.check(arrays, meta, source)
+        if (begun := meta["spec"]["engine"]) != self.spec.engine:
+            raise CheckpointError(
+                f"{source} was begun with the {begun} engine, and this is the {self.spec.engine} engine: continue with "
+                f"--engine {begun}, or begin again."
+            )
+        if changed := differing(from_dict(meta["config"]), self.config):
+            name = changed[0]
+            raise CheckpointError(
+                f"{source} was trained with another {name} than its run now states: resume as it was."
+            )
+        if metadata.spec_to_dict(self.spec) != meta["spec"]:
+            raise CheckpointError(
+                f"{source} was trained on another version of {self.config.task} (spaces or limit differ)."
+            )
+        # First everything is looked at, then taken: what does not fit leaves the trainer as it was.
+        states = {}
+        for name, state in self.states.items():
+            stored = checkpoint.unflatten(f"agents/{name}", without_numbers(state), arrays, source)
+            states[name] = dataclasses.replace(jax.tree.map(jnp.asarray, stored), numbers=state.numbers)
+        stats, env_state, obs = self.stats.to_arrays(), None, None
+        if any(k.startswith("stats/") for k in arrays):
+            uncut = {"stats/cut_at": np.zeros_like(stats["cut_at"])}  # as in checkpoints from before there was stagger
+            stats = checkpoint.fitting("stats/", stats, uncut | arrays, source)
+        if self.spec.resumable and any(k.startswith("env/") for k in arrays):
+            # Simulators take arrays as they are: one of another shape would be read beyond its end.
+            env_state = checkpoint.fitting("env/", self.env.get_state(), arrays, source)
+            shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
+            obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
+
+        self._evaluation, self._log = None, Logbook(self.agents)
+        self._learnt = Learnt(states)
+        self.update, self.status = int(meta["update"]), list(meta["status"])
+        self._last_fault = {agent: update for agent, update in meta["last_fault"]}
+        self.stats = EpisodeStats.from_arrays(stats, self.stats.first_cuts)
+        if env_state is not None:
+            self.env.set_state(env_state)
+            self._obs = obs
+            self.boundary = self._capture()
+            return True
+        self._start_together()
+        if self.update:  # other episodes than those the run began with
+            self.env.close()
+            self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
+        return self.update == 0
+
+
+def _fresh(learner: Learner, seeds: np.ndarray) -> AgentState:
+    """New agents of one group, stacked."""
+    return Program(learner.key("init"), learner.init).mapped()(seeds, stacked_numbers(learner.config, len(seeds)))
+
+
+def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
+    """The randomness of an agent's actions during one update, from its seed and the update's number."""
+
+    def draw(seed: jax.Array, update: jax.Array) -> jax.Array:
+        return policy.noise(stream(seed, Purpose.ACTION_NOISE, update), shape)
+
+    return Program(("noise", policy, shape), draw)
+
+
+def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
+    """New agents where `ok` [S], old ones elsewhere, in new episodes; the count of updates goes on in all."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(ok.reshape(-1, *[1] * (b.ndim - 1)), b, a)
+
+    kept = jax.tree.map(choose, old, new)
+    return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))
+
+
+def keys_of(seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int) -> list[Key]:
+    """Names of the environments of each agent."""
+    return [(seed, int(purpose), index, e) for seed in seeds for e in range(n_envs)]
+
+
+def make_envs(
+    config: RunConfig, source: object, seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int
+) -> VectorEnv:
+    """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
+    keys = keys_of(seeds, purpose, index, n_envs)
+    engine = config.engine
+    if purpose != Purpose.TRAIN_RESET and engine == "gymnasium-async" and config.step_timeout is None:
+        engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
+    return make_vec(
+        source,
+        keys,
+        engine=engine,
+        max_episode_steps=config.max_episode_steps,
+        num_threads=config.threads,
+        step_timeout=config.step_timeout,
+    )
+
+
+def with_decay(config: RunConfig) -> RunConfig:
+    """The configuration with the length of every decay settled, which a longer run later on does not change."""
+
+    def settled(agent: AgentConfig) -> AgentConfig:
+        decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
+        return dataclasses.replace(agent, decay_steps=config.steps) if decays and agent.decay_steps is None else agent
+
+    groups = {name: settled(agent) for name, agent in config.groups.items()}
+    return config if groups == config.groups else dataclasses.replace(config, groups=groups)
+
+
+def differing(a: RunConfig, b: RunConfig) -> list[str]:
+    """The settings, other than those of `FREE`, in which two configurations differ."""
+    return [n for n in fields_of(RunConfig) if n not in FREE and getattr(a, n) != getattr(b, n)]
+
+
+def new_episodes(spec: EnvSpec) -> str:
+    """What to say where episodes cannot be continued."""
+    return f"This checkpoint has no state of the {spec.engine!r} engine: training continues with new episodes."
+
+
+def crossed(step: int, stride: int, period: int) -> bool:
+    """Whether the last `stride` steps passed a multiple of `period`."""
+    return step // period > (step - stride) // period
