@@ -101,7 +101,8 @@ def main() -> None:
     drawings["lockstep"] = lockstep(stores["paper"], stores["lockstep"])
     for name, figure in drawings.items():
         if figure is not None:
-            figure.savefig(PAGE.parent / "images" / f"{name}.png", dpi=max(90, WIDTH / figure.get_figwidth()))
+            picture = figures.written(figure, "png", dpi=max(90, WIDTH / figure.get_figwidth()))
+            (PAGE.parent / "images" / f"{name}.png").write_bytes(picture)
     print(f"{PAGE} and {len(drawings)} pictures")
 
 

@@ -15,7 +15,7 @@ import tyro
 
 import mcclt
 from mcclt import PPO, evaluate_policy
-from mcclt.experiments.analysis.stats import iqm
+from mcclt.experiments.analysis.aggregates import iqm
 
 
 def main(task: str = "InvertedDoublePendulum-v5", steps: int = 16_000, n_seeds: int = 4) -> bool:

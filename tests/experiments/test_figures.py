@@ -9,10 +9,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures
-from mcclt.experiments.results import Results, Series, gather
+from mcclt.experiments.analysis import beliefs, calibration, pooled
+from mcclt.experiments.figures import style
+from mcclt.experiments.figures.calibration import _crps_panel
+from mcclt.experiments.results import Results, Series, gather, variant_label
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
 from synthetic import make_result, make_store
@@ -49,78 +53,6 @@ def test_band_of_five_seeds_is_the_t_interval():
     np.testing.assert_allclose([mean, low, high], [3, 3 - half, 3 + half], rtol=1e-6)
 
 
-def test_exactly_normal_bars():
-    _, z = figures.normal_bars(200)
-    found = figures.normality(50 - 7 * z)  # in any order
-    np.testing.assert_allclose([found.mean, found.std, found.correlation], [50, 7, 1])
-    assert found.distance < 1e-12
-
-
-def test_uneven_bars_by_hand():
-    # N = 3: τ = ¼, ½, ¾ and Z = ∓0.67449, 0; the bars 0, 1, 5 have mean 2 and standard deviation √(14/3).
-    found = figures.normality(np.array([5.0, 0.0, 1.0]))
-    std = np.sqrt(14 / 3) / (0.6744898 * np.sqrt(2 / 3))
-    np.testing.assert_allclose([found.mean, found.std], [2, std], rtol=1e-6)
-    np.testing.assert_allclose(found.correlation, 25 / 28)  # (5 z)² / (14 · 2 z²)
-    np.testing.assert_allclose(found.distance, 0.10061, atol=1e-5)  # at the bar 1: ½ − Φ(−1/3.92261)
-
-
-def test_bars_without_spread():
-    found = figures.normality(np.full(8, 3.0))
-    assert found.mean == 3 and found.std == 0 and np.isnan([found.correlation, found.distance]).all()
-
-
-def test_smoothing_forgets_by_time():
-    t = np.array([0.0, 10, 30])
-    out = figures.smooth(t, np.array([1.0, 0, 0]), steps=10)
-    np.testing.assert_allclose(out, [1, np.exp(-1), np.exp(-3)])
-
-
-def test_std_over_episode_ends_with_half_of_the_seeds():
-    series = make_series("ensemble", [episode([0, 50, 100], [2, 2, 2]), episode([0, 400], [4, 4]), {}])
-    t, rows = figures.std_over_episode(series, points=5)
-    np.testing.assert_array_equal(t, [0, 100, 200, 300, 400])
-    np.testing.assert_array_equal(rows, [[2, 2, np.nan, np.nan, np.nan], [4, 4, 4, 4, 4]])
-    three = make_series("ensemble", [episode([0, 100], [1, 1])] * 2 + [episode([0, 400], [1, 1])])
-    assert figures.std_over_episode(three, points=5)[0][-1] == 100
-    assert len(figures.std_over_episode(make_series("ensemble", [{}]))[0]) == 0
-
-
-def test_trend():
-    # Lines with means 10 and 20 that rise by 0.01 and 0.06 a step: 10 % and 30 % of the mean per 100 steps.
-    t = np.arange(0, 300, 100)
-    rising = [episode(t, 9 + 0.01 * t), episode(t, 14 + 0.06 * t)]
-    found = figures.trend(make_series("ensemble", rising))
-    half = 12.7062 * np.std([10, 30], ddof=1) / np.sqrt(2)
-    np.testing.assert_allclose([found.slope, found.low, found.high], [20, 20 - half, 20 + half], rtol=1e-4)
-    assert found.verdict == "undecided"
-    assert figures.trend(make_series("ensemble", rising[:1] * 2)).verdict == "grows"
-    assert figures.trend(make_series("ensemble", [episode(t, 11 - 0.01 * t)] * 2)).verdict == "falls"
-    one = figures.trend(make_series("ensemble", rising[:1]))
-    assert one.verdict == "undecided" and str(one) == "undecided +10.0 % (one seed)"
-    assert figures.trend(make_series("ensemble", [episode([0, 1, 2], [None] * 3)])) is None
-
-
-@pytest.mark.parametrize("n", [4, 5, 8])
-def test_error_is_the_projects_own(n):
-    from mcclt.method.normal import fit_normal, normality_error
-
-    bars = np.sort(np.random.default_rng(n).normal(size=n)) * 20 + 100
-    parts = figures.error_parts(bars)
-    mean, sigma, _ = fit_normal(bars.astype(np.float32))
-    np.testing.assert_allclose([parts.mean, parts.sigma], [mean, sigma], rtol=1e-4)
-    np.testing.assert_allclose(parts.error, normality_error(bars.astype(np.float32)), rtol=1e-2)
-
-
-def test_error_by_hand():
-    # N = 3, Z = −z, 0, z with z = 0.67449: the bars −1, 0, 4 have mean 1, σ = 2/z and 3/z, 2.5/z on average,
-    # so that the normal's bars are −1.5, 1, 3.5 and E = ¼ + 1 + ¼.
-    parts = figures.error_parts(np.array([-1.0, 0.0, 4.0]))
-    np.testing.assert_allclose(parts.sigmas * 0.6744898, [2, np.nan, 3], rtol=1e-6)
-    np.testing.assert_allclose(parts.guide, [-1.5, 1, 3.5])
-    assert parts.error == pytest.approx(1.5)
-
-
 def test_learning_curve_falls_back_to_collected_episodes():
     series = make_series("mcclt", [{}, {}])
     assert figures.learning_curve(series)[1][0, -1] == pytest.approx(1000)
@@ -137,7 +69,9 @@ def test_paper_means():
 
 
 def calibrated(share: float, crps: float, pit: list[float]) -> dict:
-    return {"calibration": {"coverage": {"0.95": 1.0, "0.5": share}, "crps": crps, "crps_point": 10.0, "pit": pit}}
+    coverage = {"0.95": 1.0, "0.5": share, "0.8": 0.9}
+    numbers = {"crps": crps, "crps_point": 10.0, "bias": 2.0, "spread": 4.0}
+    return {"calibration": {"coverage": coverage, "pit": pit, **numbers}}
 
 
 @pytest.mark.parametrize(("crps", "scale"), [(9, "linear"), (400, "log")])
@@ -145,16 +79,26 @@ def test_one_critic_far_off_does_not_hide_the_others(crps: float, scale: str):
     far = make_series("qr", [calibrated(0.5, crps, [0.5, 0.5])] * 2)
     near = make_series("mcclt", [calibrated(0.5, 7, [0.5, 0.5])] * 2)
     ax = Figure().subplots()
-    figures._crps_panel(ax, {"qr": [far], "mcclt": [near]}, [(far.task, far.algo)])
+    found = {s.variant: {(s.task, s.algo): calibration.calibration_of(s)} for s in (far, near)}
+    _crps_panel(ax, found, [(far.task, far.algo)])
     assert ax.get_xscale() == scale
 
 
 def test_calibration_numbers():
     rows = [calibrated(0.4, 7, [0.25, 0.75]), {"calibration": {}}, calibrated(0.6, 9, [0.75, 0.25])]
-    series = make_series("qr", rows)
-    assert list(figures.coverage(series).items()) == [(0.5, 0.5), (0.95, 1.0)]
-    np.testing.assert_allclose(figures.crps_ratios(series), [0.7, 0.9])
-    np.testing.assert_allclose(figures.pit(series), [1, 1])
+    found = calibration.calibration_of(make_series("qr", rows))
+    assert found.coverage == {0.5: 0.5, 0.8: 0.9, 0.95: 1.0}
+    np.testing.assert_allclose(found.ratios, [0.7, 0.9])
+    np.testing.assert_allclose(found.pit, [0.5, 0.5])
+    assert (found.crps, found.bias) == (pytest.approx(0.8), 0.5)
+
+
+def test_calibration_of_exact_points():
+    # Nothing was off by anything, so that there is nothing to divide by.
+    exact = calibrated(0.5, 1.0, [0.5, 0.5])
+    exact["calibration"]["crps_point"] = 0.0
+    assert calibration.calibration_of(make_series("qr", [exact])).crps == 1
+    assert calibration.calibration_of(make_series("qr", [{}])) is None
 
 
 def test_profiles_by_hand(tmp_path):
@@ -168,21 +112,44 @@ def test_profiles_by_hand(tmp_path):
     tasks, thresholds, shares = figures.profiles(store.load(), "ppo")
     assert tasks == ["Hopper-v4", "Ant-v4"]
     # Normalised: qr 0, 1 on Hopper and 0, ½ on Ant; mcclt ½, ½ and 1, 1.
-    at = [int(np.argmin(abs(thresholds - x))) for x in (0, 0.4, 0.6, 0.9)]
-    np.testing.assert_allclose(shares["qr"][at], [1, 0.5, 0.25, 0.25])
-    np.testing.assert_allclose(shares["mcclt"][at], [1, 1, 0.5, 0.5])
-
-
-def test_standard_error():
-    assert figures.standard_error(np.array([1.0, 3.0])) == pytest.approx(1.0)
-
-
-# --- drawings ----------------------------------------------------------------------------------------------------
+    at = [int(np.argmin(abs(thresholds - x))) for x in (0, 0.4, 0.6, 0.9, 1)]
+    np.testing.assert_allclose(shares["qr"][at], [0.5, 0.5, 0.25, 0.25, 0])
+    np.testing.assert_allclose(shares["mcclt"][at], [1, 1, 0.5, 0.5, 0])
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory) -> Results:
     return make_store(tmp_path_factory.mktemp("full"), variants=ALL, seeds=5).load()
+
+
+def test_effects_are_the_answers_in_every_setting(full):
+    answers = pooled.answers(full, "final")
+    figure = figures.FIGURES["effects"](full)
+    assert [ax.get_title("center").replace("\n", " ") for ax in figure.axes] == [variant_label(a.b) for a in answers]
+    for ax, answer in zip(figure.axes, answers, strict=True):
+        points = [line for line in ax.lines if line.get_marker() in "os" and len(line.get_xdata()) == 1]
+        np.testing.assert_allclose([p.get_xdata()[0] for p in points], [e.g for e in answer.effects])
+        (diamond,) = ax.patches
+        ends = [diamond.get_xy()[:, 0].min(), diamond.get_xy()[:, 0].max()]
+        np.testing.assert_allclose(ends, [answer.mean.low, answer.mean.high])
+        assert ax.get_xlabel().endswith(answer.verdict)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16])
+def test_no_empty_places(n):
+    figure, axes = style.panels(n)
+    rows, columns = axes[0].get_gridspec().get_geometry()
+    assert len(figure.axes) == len(axes) == n == rows * columns
+    assert figure.get_figwidth() <= 10.5
+
+
+def test_type_can_be_read(full):
+    for name, draw in figures.FIGURES.items():
+        texts = draw(full).findobj(Text)
+        assert min(t.get_fontsize() for t in texts if t.get_text().strip() and t.get_visible()) >= 9, name
+
+
+# --- drawings ----------------------------------------------------------------------------------------------------
 
 
 def drawn(results: Results) -> dict[str, Figure]:
@@ -201,11 +168,8 @@ def test_partial_store(tmp_path):
     """One task has one variant with one seed, another two variants with two."""
     make_store(tmp_path, tasks=("Hopper",), algos=("trpo",), variants=("mcclt",), seeds=1)
     make_store(tmp_path, tasks=("Ant",), algos=("ppo",), variants=("plain", "mcclt"), seeds=2)
-    assert set(drawn(Store(tmp_path).load())) == set(figures.FIGURES) - {
-        "value_distributions",
-        "bellman_std",
-        "ensemble_std",
-    }
+    missing = {"value_distributions", "bellman_std", "ensemble_std", "changed_scores"}
+    assert set(drawn(Store(tmp_path).load())) == set(figures.FIGURES) - missing
 
 
 def test_agents_that_were_not_probed():
@@ -216,7 +180,7 @@ def test_agents_that_were_not_probed():
 
 def test_single_seed(tmp_path):
     results = make_store(tmp_path / "store", tasks=("Hopper",), algos=("ppo",), variants=ALL, seeds=1).load()
-    assert set(drawn(results)) == set(figures.FIGURES)
+    assert set(drawn(results)) == set(figures.FIGURES) - {"effects", "effects_on_speed"}
 
 
 def test_empty_store(tmp_path):
@@ -239,7 +203,7 @@ def test_what_is_drawn_is_what_was_computed(full):
     assert len(cell.lines[0].get_xdata()) == 3 * figures.BARS_SHOWN
 
     states = full.main("Hopper-v4", "ppo", "mcclt").results[0].probe["bars"]["values"]
-    worst = max((figures.error_parts(np.array(state)) for state in states), key=lambda parts: parts.error)
+    worst = max((beliefs.error_parts(np.array(state)) for state in states), key=lambda parts: parts.error)
     drawing = figures.FIGURES["error_drawing"](full)
     np.testing.assert_allclose(drawing.axes[0].lines[1].get_xdata(), worst.bars)
     np.testing.assert_allclose(drawing.axes[1].lines[1].get_xdata(), worst.sigmas)

@@ -245,7 +245,7 @@ def test_table(tmp_path):
     results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=400).load()
     table = tables.pooled_table(results)
     assert [row.label for row in table.rows if not row.entries] == list(pooled.MEASURES.values())
-    row = next(row for row in table.rows if row.label == "against baseline")
+    row = next(row for row in table.rows if row.label == "baseline")
     got = answer(results, "plain")
     assert row.entries[0].text == f"{got.probability:.2f} [{got.low:.2f}, {got.high:.2f}]"
     assert row.entries[1].text == f"+{got.mean.mean:.2f} [+{got.mean.low:.2f}, +{got.mean.high:.2f}]"

@@ -5,6 +5,8 @@ import dataclasses
 import io
 import math
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -243,3 +245,20 @@ def test_the_papers_whole_size(tmp_path):
         make(results)
     found = claims.verdicts(results)
     assert sum(v.verdict != "not measured" for v in found) == 9  # all but the cost
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path):
+    """All tables of a small store and of an empty one, on pages of the article class; nothing is too wide or high."""
+    full = make_store(tmp_path / "store", tasks=PAPER_TASKS, algos=("ppo", "trpo"), seeds=3).load()
+    full = dataclasses.replace(full, timings=(TIMING,))
+    strange = tables.Table("A: 50 % & more_than {all} #1", r"~ ^ \ $ < > − ± ½ ² τ → --", ("a_b",), (tables.Row("|"),))
+    found = [make(results) for results in (full, Results(())) for make in tables.TABLES.values()]
+    pages = "\n\\clearpage\n".join(table.latex() for table in (*found, strange))
+    top = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    (tmp_path / "all.tex").write_text(f"{top}\n{pages}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert said.returncode == 0, said.stdout[-2000:]
+    assert not re.findall(r"Overfull .hbox.*|Float too large.*", said.stdout)

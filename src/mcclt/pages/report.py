@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
+from mcclt.experiments.analysis import calibration
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.experiments.store import StoreError
 from mcclt.pages import provenance
@@ -185,13 +186,9 @@ def _calibration(results: Results, algo: str) -> tuple[list[Any], list[Any]] | N
 
 
 def calibration_of(series: Series) -> dict[str, Any]:
-    """Means over seeds that were looked at: `coverage` [3], `crps` relative to a point's, `bias` in spreads, `pit`."""
-    found = [r.probe["calibration"] for r in series.results if r.probe.get("calibration", {}).get("coverage")]
-    if not found:
+    """As `analysis.calibration` has it, for the page; nothing if no seed was looked at."""
+    found = calibration.calibration_of(series)
+    if found is None:
         return {}
-    return {
-        "coverage": np.mean([[c["coverage"][level] for level in ("0.5", "0.8", "0.95")] for c in found], axis=0),
-        "crps": float(np.mean([c["crps"] / c["crps_point"] for c in found])),
-        "bias": float(np.mean([c["bias"] / c["spread"] for c in found])),
-        "pit": np.mean([c["pit"] for c in found], axis=0).tolist(),
-    }
+    coverage, pit = list(found.coverage.values()), found.pit.tolist()
+    return {"coverage": coverage, "crps": found.crps, "bias": found.bias, "pit": pit}

@@ -4,10 +4,13 @@ A value function describes the discounted return of the policy that collects, no
 with episodes of that policy. Everything is NumPy.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+
+from mcclt.experiments.results import Series
 
 LEVELS = (0.5, 0.8, 0.95)
 BINS = 20
@@ -75,3 +78,36 @@ def measure(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str,
         "spread": float(np.mean(std)),
         "pit": (counts / len(returns)).tolist(),
     }
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All seeds of one setup that were looked at."""
+
+    coverage: dict[float, float]
+    """Share of returns inside the central interval of each nominal level, mean over seeds."""
+    ratios: np.ndarray
+    """[seeds] CRPS over that of a point at the mean: below 1 the spread is worth having. No seed whose points are exact
+    is among them."""
+    bias: float
+    """Mean over seeds, in spreads."""
+    pit: np.ndarray
+    """[20] shares of Φ((return − mean)/std) in equal bins, mean over seeds; all alike if right."""
+
+    @property
+    def crps(self) -> float:
+        """The mean of `ratios`; 1, neither gain nor loss, where there is none."""
+        return float(self.ratios.mean()) if self.ratios.size else 1.0
+
+
+def calibration_of(series: Series) -> Calibration | None:
+    """The calibration of a setup's critics; None if none has a spread that was looked at."""
+    found = [c for r in series.results if (c := r.probe.get("calibration"))]
+    if not found:
+        return None
+    return Calibration(
+        {level: float(np.mean([c["coverage"][str(level)] for c in found])) for level in LEVELS},
+        np.array([c["crps"] / c["crps_point"] for c in found if c["crps_point"]]),
+        float(np.mean([c["bias"] / c["spread"] for c in found])),
+        np.mean([c["pit"] for c in found], axis=0),
+    )

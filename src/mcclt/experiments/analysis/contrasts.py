@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mcclt.experiments import plan
-from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis import aggregates, stats
 from mcclt.experiments.analysis.texts import count, number, p_text, signed
 from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.results import Results, Series, variant_label
@@ -109,7 +109,7 @@ def scope(tested: Sequence[Contrast]) -> str:
 
 
 def reference(results: Results, task: str, algo: str) -> tuple[float, float] | None:
-    """What scores of a setting are divided by (see `stats.normalise`): the reference and the smallest scale.
+    """What scores of a setting are divided by (see `aggregates.normalise`): the reference and the smallest scale.
 
     The reference is the paper's baseline; where the paper has no such task, our own. The smallest scale is our
     baseline's standard deviation over seeds. None if there is neither.
@@ -126,4 +126,4 @@ def reference(results: Results, task: str, algo: str) -> tuple[float, float] | N
 def normalised(results: Results, series: Series) -> np.ndarray | None:
     """[seeds] scores of a series with the baseline's at 1; None without a reference."""
     scale = reference(results, series.task, series.algo)
-    return None if scale is None else stats.normalise(stats.finite(series.scores), *scale)
+    return None if scale is None else aggregates.normalise(stats.finite(series.scores), *scale)

@@ -12,7 +12,8 @@ import numpy as np
 from scipy import optimize, special
 from scipy import stats as scipy_stats
 
-from mcclt.experiments.analysis.stats import LEVEL, percentiles, resampled_wins, wins
+from mcclt.experiments.analysis.aggregates import percentiles, resampled_wins, wins
+from mcclt.experiments.analysis.stats import t_quantile
 
 MOST = 10_000
 """No search for a number of tasks goes beyond."""
@@ -75,8 +76,8 @@ def random_effects(effects: Sequence[float], variances: Sequence[float]) -> Rand
     tau2 = 0.0 if q <= k - 1 else float(optimize.brentq(lambda t: weighted(t)[2] - (k - 1), 0, y.var(ddof=1)))
     w, mean, _ = weighted(tau2)
     se = float(1 / math.sqrt(w.sum()))
-    half = special.stdtrit(k - 1, (1 + LEVEL) / 2) * se
-    ahead = special.stdtrit(k - 2, (1 + LEVEL) / 2) * math.sqrt(tau2 + se**2) if k > 2 else math.nan
+    half = float(t_quantile(k - 1)) * se
+    ahead = float(t_quantile(k - 2)) * math.sqrt(tau2 + se**2) if k > 2 else math.nan
     return RandomEffects(
         k,
         mean,

@@ -50,7 +50,7 @@ def missing(results: Results, found: Sequence[Contrast], a: str, b: str) -> list
 
 
 def few_of(commands: Sequence[str]) -> tuple[str, ...]:
-    """The first few of many commands, each once."""
+    """The first few of many commands or sentences, each once."""
     commands = list(dict.fromkeys(commands))
     more = len(commands) - SHOWN
     return (*commands[:SHOWN], *([f"And {more} more of this kind."] if more > 0 else []))

@@ -1,27 +1,41 @@
-"""Statistics over seeds: summaries, tests, intervals over tasks, and how many seeds a test needs.
+"""Statistics over seeds: summaries, tests, and how many seeds a test needs.
 
-The unit is the seed: one trained agent gives one score. Where several tasks are put together, scores come as a list
-over tasks (or settings: task and algorithm) of arrays [n_t], since tasks may have different numbers of seeds. A
-score that is not a number (an agent whose environment failed in every episode) is left out everywhere.
-
-Bootstrap intervals resample seeds within each task, as rliable does (Agarwal et al., 2021). They are too narrow for
-very few seeds, which is why every verdict of `claims` also asks for a test that is valid there.
+The unit is the seed: one trained agent gives one score. A score that is not a number (an agent whose environment failed
+in every episode) is left out everywhere.
 """
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
 from scipy import stats as scipy_stats
 
-Scores = Sequence[np.ndarray]
-"""List over tasks of [n_t] scores, one per seed."""
-
 LEVEL = 0.95
 """Of all intervals."""
+
+FEW = 5
+"""Below so many seeds, bands show their range: an interval from a handful of numbers would fill the page."""
+
+
+def t_quantile(df: Any) -> Any:
+    """The 0.975 quantile of Student's t, by which every interval is so many standard errors wide on each side."""
+    return special.stdtrit(df, (1 + LEVEL) / 2)
+
+
+def finite(scores: np.ndarray) -> np.ndarray:
+    """The scores [n] that are numbers."""
+    scores = np.asarray(scores, float)
+    return scores[np.isfinite(scores)]
+
+
+def vary(values: np.ndarray) -> bool:
+    """Whether values differ at all; the variance of equal numbers may come out as 1e-33 instead of 0."""
+    x = finite(values)
+    return bool(x.size and np.ptp(x) > 0)
 
 
 # --- one group of seeds ----------------------------------------------------------------------------------------
@@ -41,20 +55,32 @@ class Summary:
     """mean ± t·se, t the 0.975 quantile of Student's t with n − 1 degrees of freedom."""
 
 
-def finite(scores: np.ndarray) -> np.ndarray:
-    """The scores [n] that are numbers."""
-    scores = np.asarray(scores, float)
-    return scores[np.isfinite(scores)]
-
-
 def summarise(scores: np.ndarray) -> Summary:
     """Mean, standard error and 95 % interval of scores [n]."""
     x = finite(scores)
     if x.size < 2:
         return Summary(float(x[0]) if x.size else math.nan, math.nan, x.size, math.nan, math.nan)
     mean, se = float(x.mean()), float(x.std(ddof=1) / math.sqrt(x.size))
-    half = _t_quantile(x.size - 1) * se
+    half = float(t_quantile(x.size - 1)) * se
     return Summary(mean, se, x.size, mean - half, mean + half)
+
+
+def mean_band(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean of rows [seeds, ...] over the seeds, and a band: 95 % t-interval, or the range of fewer than `FEW`.
+
+    NaN is a seed that has no value there; with one value the band has no width, with none all three are NaN.
+    """
+    known = np.isfinite(rows)
+    n = known.sum(axis=0)
+    mean = np.where(known, rows, 0).sum(axis=0) / np.where(n > 0, n, np.nan)
+    deviations = np.where(known, rows - mean, 0)
+    half = t_quantile(np.maximum(n - 1, 1)) * np.sqrt(
+        (deviations**2).sum(axis=0) / np.maximum(n - 1, 1) / np.maximum(n, 1)
+    )
+    few = n < FEW
+    low = np.where(few, deviations.min(axis=0, initial=0), -half)
+    high = np.where(few, deviations.max(axis=0, initial=0), half)
+    return mean, mean + low, mean + high
 
 
 def pooled_se(returns: Sequence[np.ndarray]) -> float:
@@ -74,7 +100,7 @@ def pooled_se(returns: Sequence[np.ndarray]) -> float:
 def p_zero(values: np.ndarray) -> float | None:
     """Two-sided one-sample t-test of "the mean of values [n] is zero"; None below two values or without spread."""
     x = finite(values)
-    return float(scipy_stats.ttest_1samp(x, 0).pvalue) if _vary(x) else None
+    return float(scipy_stats.ttest_1samp(x, 0).pvalue) if vary(x) else None
 
 
 # --- two groups of seeds ---------------------------------------------------------------------------------------
@@ -118,7 +144,7 @@ def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str
         verb = "is" if few[0].startswith("1 ") else "are"
         why = f"A test needs at least two seeds of each: there {verb} {' and '.join(few)}."
         return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
-    if not (_vary(a) or _vary(b)):
+    if not (vary(a) or vary(b)):
         why = f"A test needs some spread over seeds: all of {name_a} are equal, and all of {name_b}."
         return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
     with warnings.catch_warnings():
@@ -188,289 +214,3 @@ def power_at(shift: float, df: int, alpha: float = 0.05) -> float:
     """Chance that Student's two-sided test with df degrees of freedom finds an effect of `shift` standard errors."""
     t = special.stdtrit(df, 1 - alpha / 2)
     return float(1 - special.nctdtr(df, shift, t) + np.nan_to_num(special.nctdtr(df, shift, -t)))  # NaN: below 1e-15
-
-
-# --- several tasks ---------------------------------------------------------------------------------------------
-
-
-def normalise(scores: np.ndarray, reference: float, floor: float = 0.0) -> np.ndarray:
-    """Scores of a task on a scale that tasks share: the baseline's mean is 1.
-
-    1 + (score − reference)/max(|reference|, floor), which is score/reference wherever the reference is positive and
-    above the floor. Dividing by |reference| keeps better above worse where returns are negative; the floor (the
-    baseline's spread over seeds, say) keeps a reference near zero from blowing noise up. No score of a random policy
-    is stored, so zero has no meaning beyond "no return"; the reference is the paper's baseline on that task with that
-    algorithm, and our own where the paper has none (`claims.reference`).
-
-    Args:
-        scores: [n].
-        reference: what becomes 1.
-        floor: the smallest scale, in the task's own units.
-    """
-    scale = max(abs(reference), floor)
-    if not scale > 0:
-        raise ValueError("a reference of 0 with a floor of 0 gives no scale")
-    return 1 + (np.asarray(scores, float) - reference) / scale
-
-
-def iqm(scores: Scores) -> np.ndarray:
-    """Interquartile mean: the mean of the middle half of all runs, each task having the same weight.
-
-    Each run of task t weighs 1/n_t; a quarter of the total weight is cut off at each end, in parts of a run where
-    need be. With as many seeds in every task and a multiple of four runs this is the plain 25 % trimmed mean (what
-    rliable computes, rounding the cut to whole runs otherwise). Equal weights for tasks matter in a store that is
-    partly filled: two variants with different numbers of seeds must not differ by their mix of tasks alone.
-
-    Args:
-        scores: list over tasks of [..., n_t], normalised.
-
-    Returns:
-        [...].
-    """
-    x = np.concatenate(scores, axis=-1)
-    weight = np.concatenate([np.full(s.shape[-1], 1 / (s.shape[-1] * len(scores))) for s in scores])
-    order = np.argsort(x, axis=-1)
-    weight = weight[order]
-    upto = np.cumsum(weight, axis=-1)
-    kept = np.clip(np.minimum(upto, 0.75) - np.maximum(upto - weight, 0.25), 0, None)
-    return (np.take_along_axis(x, order, axis=-1) * kept).sum(axis=-1) / kept.sum(axis=-1)
-
-
-def stratified_bootstrap(
-    scores: Scores,
-    statistic: Callable[[list[np.ndarray]], np.ndarray],
-    rng: np.random.Generator,
-    draws: int = 2000,
-) -> tuple[float, float]:
-    """95 % percentile interval of a statistic, resampling seeds with replacement within each task.
-
-    Args:
-        scores: list over tasks of [n_t].
-        statistic: maps a list over tasks of [draws, n_t] to [draws], such as `iqm`.
-        rng: of the draws.
-        draws: how many.
-
-    Returns:
-        (low, high); NaN if a task has fewer than two seeds, whose spread no resampling can show.
-    """
-    scores = [finite(s) for s in scores]
-    if not scores or min(s.size for s in scores) < 2:
-        return math.nan, math.nan
-    low, high = percentiles(statistic([s[rng.integers(s.size, size=(draws, s.size))] for s in scores]))
-    return float(low), float(high)
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """How often a beats b, over tasks."""
-
-    probability: float
-    """Mean over tasks of P(A > B) + ½ P(A = B), A and B random seeds of the two."""
-    low: float
-    high: float
-    """95 % stratified bootstrap interval; NaN if some task has one seed only."""
-    p: float | None
-    """Stratified Mann-Whitney test of ½, two-sided; None if nothing varies."""
-    tasks: int
-
-
-def wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """[n_a, n_b]: 1 where a seed of a beats one of b, ½ where they are equal."""
-    a, b = finite(a)[:, None], finite(b)[None, :]
-    return (a > b) + 0.5 * (a == b)
-
-
-def resampled_wins(win: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """[draws] means of the win matrix W [n_a, n_b] with seeds of both sides drawn with replacement.
-
-    That is the same as drawing how often each one counts: c_aᵀ W c_b/(n_a n_b), with counts c_a and c_b.
-    """
-    n_a, n_b = win.shape
-    return ((_counts(n_a, draws, rng) @ win) * _counts(n_b, draws, rng)).sum(axis=1) / win.size
-
-
-def probability_of_improvement(a: Scores, b: Scores, rng: np.random.Generator, draws: int = 2000) -> Improvement:
-    """The probability that a random seed of a beats one of b on the same task, averaged over tasks.
-
-    On each task it is the mean of the win matrix W [n_a, n_b], 1 where a > b and ½ where equal: Mann and Whitney's
-    U/(n_a n_b).
-
-    The test takes the mean over the K tasks of U/(n_a n_b) − ½ as normal, with the variance it has if each task's
-    scores are exchangeable: Σ (N + 1 − Σ(τ³ − τ)/(N(N − 1)))/(12 n_a n_b)/K², N = n_a + n_b, τ the sizes of ties; and
-    with half a step of continuity correction. Unlike the interval it is sound with few seeds: 3 against 3 on one task
-    can never be significant.
-
-    Args:
-        a: list over tasks of [n_a].
-        b: list over the same tasks of [n_b].
-        rng: of the bootstrap.
-        draws: of the bootstrap.
-    """
-    a, b = [finite(x) for x in a], [finite(x) for x in b]
-    if not a or min(x.size for x in (*a, *b)) < 1:
-        return Improvement(math.nan, math.nan, math.nan, None, len(a))
-    values, variance, steps, drawn = [], 0.0, [], np.zeros(draws)
-    for x, y in zip(a, b, strict=True):
-        win, both = wins(x, y), x.size + y.size
-        values.append(float(win.mean()))
-        ties = np.unique(np.concatenate([x, y]), return_counts=True)[1].astype(float)
-        variance += (both + 1 - (ties**3 - ties).sum() / (both * (both - 1))) / (12 * win.size)
-        steps.append(1 / win.size)
-        drawn += resampled_wins(win, draws, rng)
-    k = len(values)
-    probability = float(np.mean(values))
-    p = None
-    if variance > 1e-12:
-        z = max(0.0, abs(probability - 0.5) - min(steps) / (2 * k)) / (math.sqrt(variance) / k)
-        p = float(min(1.0, 2 * special.ndtr(-z)))
-    low, high = math.nan, math.nan
-    if min(x.size for x in (*a, *b)) > 1:
-        low, high = map(float, percentiles(drawn / k))
-    return Improvement(probability, low, high, p, k)
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A performance profile, pointwise over thresholds."""
-
-    thresholds: np.ndarray
-    """[k]."""
-    fraction: np.ndarray
-    """[k] share of runs above each threshold, mean over tasks."""
-    low: np.ndarray
-    """[k]."""
-    high: np.ndarray
-    """[k] 95 % bootstrap band."""
-
-
-def performance_profile(scores: Scores, thresholds: np.ndarray, rng: np.random.Generator, draws: int = 2000) -> Profile:
-    """For each threshold τ the fraction of runs with a score above it: mean over tasks of #{x > τ}/n_t.
-
-    The band is pointwise: each of its points holds with 95 %, not all of them at once. NaN if a task has fewer than
-    two seeds.
-
-    Args:
-        scores: list over tasks of [n_t], normalised.
-        thresholds: [k].
-        rng: of the bootstrap.
-        draws: of the bootstrap.
-    """
-    thresholds = np.asarray(thresholds, float)
-    scores = [finite(s) for s in scores]
-    above = [(s[:, None] > thresholds[None, :]).astype(float) for s in scores]
-    fraction = np.mean([x.mean(axis=0) for x in above], axis=0)
-    if min(s.size for s in scores) < 2:
-        nothing = np.full(thresholds.shape, math.nan)
-        return Profile(thresholds, fraction, nothing, nothing)
-    resampled = sum(_counts(len(x), draws, rng) @ x / len(x) for x in above) / len(above)
-    low, high = percentiles(resampled)
-    return Profile(thresholds, fraction, low, high)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean difference over tasks, each task having the same weight."""
-
-    difference: float
-    low: float
-    high: float
-    p: float | None
-    tasks: int
-
-
-def mean_difference(a: Scores, b: Scores) -> Difference:
-    """Mean over tasks of mean(a_t) − mean(b_t), with its interval and two-sided test.
-
-    Its variance is Σ (s²_at/n_at + s²_bt/n_bt)/K² over the K tasks, with Satterthwaite's degrees of freedom: Welch's
-    t for one task, and the same idea for several. NaN and None if a side has one seed somewhere, or nothing varies.
-
-    Args:
-        a: list over tasks of [n_a], normalised.
-        b: list over the same tasks of [n_b].
-    """
-    a, b = [finite(x) for x in a], [finite(x) for x in b]
-    if not a or min(x.size for x in (*a, *b)) < 1:
-        return Difference(math.nan, math.nan, math.nan, None, len(a))
-    difference = float(np.mean([x.mean() - y.mean() for x, y in zip(a, b, strict=True)]))
-    groups = [*a, *b]
-    if min(g.size for g in groups) < 2 or not any(map(_vary, groups)):
-        return Difference(difference, math.nan, math.nan, None, len(a))
-    se, df = _satterthwaite([g.var(ddof=1) / g.size / len(a) ** 2 for g in groups], [g.size - 1 for g in groups])
-    half = _t_quantile(df) * se
-    return Difference(difference, difference - half, difference + half, _two_sided(difference / se, df), len(a))
-
-
-# --- what a critic believes ------------------------------------------------------------------------------------
-
-
-def relative_change(t: np.ndarray, values: np.ndarray) -> float:
-    """How much a quantity changes over an episode: slope·(t_last − t_first)/mean(values).
-
-    The slope is that of the least-squares line through (t, values), [T] each. NaN with fewer than three points, at
-    one single t, or with a mean that is not positive.
-    """
-    t, values = np.asarray(t, float), np.asarray(values, float)
-    known = np.isfinite(t) & np.isfinite(values)
-    t, values = t[known], values[known]
-    if t.size < 3 or np.ptp(t) == 0 or not values.mean() > 0:
-        return math.nan
-    centred = t - t.mean()
-    slope = (centred @ values) / (centred @ centred)
-    return float(slope * np.ptp(t) / values.mean())
-
-
-def normal_distance(bars: np.ndarray) -> np.ndarray:
-    """How far quantile bars are from those of a normal: 1 − r², between 0 (exactly normal) and 1.
-
-    r is the correlation of the bars, sorted, with z_i = Φ⁻¹(i/(N + 1)), i = 1 … N, so r² is the share of the bars'
-    variance that the best-fitting normal explains. Shapiro and Francia's W′ has the same form, but its p-values are
-    for samples. Bars are a critic's quantiles, not samples, so this is a distance and no test. For many bars a uniform
-    distribution has 1 − 3/π = 0.045 and an exponential one 0.18.
-
-    Args:
-        bars: [..., N].
-
-    Returns:
-        [...]; NaN where a bar is not a number or all are equal.
-    """
-    bars = np.sort(np.asarray(bars, float), axis=-1)
-    n = bars.shape[-1]
-    z = special.ndtri(np.arange(1, n + 1) / (n + 1))
-    centred = bars - bars.mean(axis=-1, keepdims=True)
-    total = (centred**2).sum(axis=-1) * (z @ z)
-    explained = (centred @ z) ** 2
-    return np.where(total > 0, 1 - explained / np.where(total > 0, total, 1), math.nan)
-
-
-# --- helpers ---------------------------------------------------------------------------------------------------
-
-
-def _t_quantile(df: float) -> float:
-    return float(special.stdtrit(df, (1 + LEVEL) / 2))
-
-
-def _vary(values: np.ndarray) -> bool:
-    """Whether values differ at all; the variance of equal numbers may come out as 1e-33 instead of 0."""
-    x = finite(values)
-    return bool(x.size and np.ptp(x) > 0)
-
-
-def _two_sided(t: float, df: float) -> float:
-    return float(2 * special.stdtr(df, -abs(t)))
-
-
-def _satterthwaite(variances: Sequence[float], df: Sequence[int]) -> tuple[float, float]:
-    """Standard error of a sum of independent estimates with these variances, and its degrees of freedom."""
-    total = sum(variances)
-    # Shares of the total, not the variances themselves, so that tiny ones are not squared to zero.
-    return math.sqrt(total), 1 / sum((v / total) ** 2 / d for v, d in zip(variances, df, strict=True))
-
-
-def percentiles(values: np.ndarray) -> np.ndarray:
-    """The 95 % interval of draws [draws, ...]: [2, ...]."""
-    return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-
-
-def _counts(n: int, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """[draws, n]: how often each of n seeds is drawn in n draws with replacement."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=draws)

@@ -9,8 +9,8 @@ from typing import Any
 
 MISSING = "–"
 
-BLOCK = 4
-"""Columns of numbers side by side in LaTeX, as in the paper."""
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+"""Begins what LaTeX makes smaller where it is wider than the page."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Table:
     """Sentences, and commands (they start with `mcclt`)."""
     records: tuple[dict[str, Any], ...] = ()
     """The raw numbers, one record per cell, for `csv`."""
+    block: int = 4
+    """Columns of numbers side by side in LaTeX, as in the paper."""
 
     def markdown(self) -> str:
         """As GitHub reads it: best in bold, the paper's in italics."""
@@ -64,26 +66,27 @@ class Table:
         return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
     def latex(self) -> str:
-        """A `table` environment; needs the package booktabs. Wide tables go in blocks, as in the paper."""
+        """A `table` environment; needs the packages booktabs and graphicx. Wide ones go in blocks, as in the paper."""
         title = self.title.partition(": ")[2] or self.title  # LaTeX numbers its tables itself
         lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{_latex(title)}. {_latex(self.caption)}}}"]
         if self.columns:
-            lines += [r"\small", rf"\begin{{tabular}}{{l{'r' * min(BLOCK, len(self.columns))}}}"]
-            for start in range(0, len(self.columns), BLOCK):
+            lines += [r"\footnotesize\setlength{\tabcolsep}{3.5pt}", FITTED]
+            lines.append(rf"\begin{{tabular}}{{l{'r' * min(self.block, len(self.columns))}}}")
+            for start in range(0, len(self.columns), self.block):
                 lines += [r"\toprule", *self._block(start), r"\bottomrule"]
-            lines.append(r"\end{tabular}")
+            lines.append(r"\end{tabular}}")
         for note in self.notes:
             text = rf"\texttt{{{_latex(note)}}}" if _is_command(note) else _latex(note)
             lines.append(rf"\par\smallskip{{\footnotesize {text}}}")
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     def _block(self, start: int) -> list[str]:
-        width = min(BLOCK, len(self.columns))
+        width = min(self.block, len(self.columns))
 
         def line(label: str, cells: Sequence[str]) -> str:
             return " & ".join([label, *cells, *[""] * (width - len(cells))]) + r" \\"
 
-        lines = [line("", [_latex(c) for c in self.columns[start : start + BLOCK]]), r"\midrule"]
+        lines = [line("", [_latex(c) for c in self.columns[start : start + self.block]]), r"\midrule"]
         for place, row in enumerate(self.rows):
             if not row.entries:
                 lines += [
@@ -91,9 +94,9 @@ class Table:
                     rf"\multicolumn{{{width + 1}}}{{l}}{{\textbf{{{_latex(row.label)}}}}} \\",
                 ]
                 continue
-            label = rf"\quad\textit{{{_latex(row.label)}}}" if row.paper else _latex(row.label)
+            label = r"\quad\textit{paper}" if row.paper else _latex(row.label)
             cells = []
-            for entry in row.entries[start : start + BLOCK]:
+            for entry in row.entries[start : start + self.block]:
                 text = rf"\textbf{{{_latex(entry.text)}}}" if entry.bold else _latex(entry.text)
                 text = rf"\textit{{{text}}}" if row.paper and not entry.missing else text
                 cells.append(text + (rf"$^{{{entry.mark}}}$" if entry.mark else ""))
@@ -136,6 +139,8 @@ LATEX = {
     "±": r"$\pm$",
     "→": r"$\to$",
     "½": r"$\frac12$",
+    "²": r"$^2$",
+    "τ": r"$\tau$",
     "<": r"$<$",
     ">": r"$>$",
     **{character: "\\" + character for character in "&%$#_"},

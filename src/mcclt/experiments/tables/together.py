@@ -1,11 +1,10 @@
 """One answer to each claim over all settings."""
 
 import dataclasses
-import math
 from typing import Any
 
 from mcclt.experiments.analysis import pooled
-from mcclt.experiments.analysis.missing import whole
+from mcclt.experiments.analysis.missing import few_of, whole
 from mcclt.experiments.analysis.texts import interval, p_text
 from mcclt.experiments.results import Results, variant_label
 from mcclt.experiments.tables.form import MISSING, Entry, Row, Table, several
@@ -23,15 +22,15 @@ def pooled_table(results: Results) -> Table:
     for measure, answers in found.items():
         if answers:
             rows.append(Row(pooled.MEASURES[measure]))
-            rows += [Row(f"against {variant_label(answer.b)}", _pooled_entries(answer)) for answer in answers]
+            rows += [Row(variant_label(answer.b), _pooled_entries(answer)) for answer in answers]
     tasks, settings = (sorted({n(a) for a in shown}) for n in (lambda a: a.mean.tasks, lambda a: len(a.effects)))
     caption = (
         f"{several(settings)} settings of {several(tasks)} tasks; tasks are the unit, since PPO and TRPO on one task "
-        "are not independent. Probability that a random seed of MC-CLT beats one of the other (95 % bootstrap interval "
-        "over tasks, and seeds within them). Standardised difference: Hedges' g, above 0 where MC-CLT is better, as a "
-        "random-effects mean over tasks with Hartung and Knapp's 95 % interval. Whether it depends on the task: I² is "
-        "the share of the differences between tasks that is not noise, τ their standard deviation, p that of Cochran's "
-        "Q. Better or worse where both intervals say so."
+        "are not independent. Probability of improvement: that a random seed of MC-CLT beats one of the other (95 % "
+        "bootstrap interval over tasks, and seeds within them). Difference: Hedges' g, in standard deviations over "
+        "seeds, above 0 where MC-CLT is better; random-effects mean over tasks with Hartung and Knapp's 95 % interval. "
+        "Over tasks: whether that depends on the task, I² the share of the differences between tasks that is not "
+        "noise, p that of Cochran's Q. Better or worse where both intervals say so."
     )
     notes = [
         "To decide it: seeds of each variant on these tasks, or where no number of them would do, tasks with as many "
@@ -42,22 +41,16 @@ def pooled_table(results: Results) -> Table:
             if tasks[0] < 6
             else []
         ),
-        *dict.fromkeys(f"Left out, {pooled.MEASURES[a.measure]}: {why}" for a in shown for why in a.left_out),
+        *few_of([f"Left out, {pooled.MEASURES[a.measure]}: {why}" for a in shown for why in a.left_out]),
     ]
-    columns = (
-        "probability of improvement",
-        "standardised difference",
-        "depends on the task?",
-        "answer",
-        "to decide it",
-    )
-    return Table(title, caption, columns, tuple(rows), tuple(notes), tuple(map(_pooled_record, shown)))
+    columns = ("P(improvement)", "difference (g)", "over tasks", "answer", "to decide it")
+    return Table(title, caption, columns, tuple(rows), tuple(notes), tuple(map(_pooled_record, shown)), len(columns))
 
 
 def _pooled_entries(answer: pooled.Answer) -> tuple[Entry, ...]:
     mean = answer.mean
     decided = answer.verdict != "undecided"
-    differs = "one task" if mean.tasks < 2 else f"I² {mean.i2:.0%}, τ {math.sqrt(mean.tau2):.2f}, {p_text(mean.p_q)}"
+    differs = "one task" if mean.tasks < 2 else f"I² {mean.i2:.0%}, {p_text(mean.p_q)}"
     needs = [f"{n:,} {what}" for n, what in ((answer.seeds, "seeds"), (answer.tasks, "tasks")) if n is not None]
     return (
         Entry(interval(answer.probability, answer.low, answer.high, ".2f")),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis import aggregates
 from mcclt.experiments.analysis.claims.verdict import Verdict
 from mcclt.experiments.analysis.contrasts import Contrast, contrast_text, contrasts, normalised
 from mcclt.experiments.analysis.missing import few_of, missing
@@ -45,8 +45,8 @@ def bars_suffice(results: Results) -> Verdict:
     return Verdict(claim, paper, ours, "opposite" if helps else "not confirmed", details, needs)
 
 
-def _normalised_difference(results: Results, found: Sequence[Contrast]) -> stats.Difference:
+def _normalised_difference(results: Results, found: Sequence[Contrast]) -> aggregates.Difference:
     """Mean over the settings that can be tested of the difference of normalised scores."""
     pairs = [(normalised(results, c.a), normalised(results, c.b)) for c in found if c.p is not None and c.a and c.b]
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return stats.mean_difference([a for a, _ in known], [b for _, b in known])
+    return aggregates.mean_difference([a for a, _ in known], [b for _, b in known])

@@ -1,17 +1,15 @@
 """Claims about what critics believe."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis.beliefs import normal_distance, probed, trends
 from mcclt.experiments.analysis.claims.verdict import Verdict
-from mcclt.experiments.analysis.contrasts import ALPHA
-from mcclt.experiments.analysis.missing import probe_needs, settings_of
+from mcclt.experiments.analysis.missing import probe_needs
 from mcclt.experiments.analysis.texts import count, interval, means, p_text
-from mcclt.experiments.results import Results, variant_label
+from mcclt.experiments.results import Result, Results, variant_label
 
 
 def bellman_grows(results: Results) -> Verdict:
@@ -38,10 +36,8 @@ def ensemble_falls(results: Results) -> Verdict:
 
 def _trend(results: Results, variant: str, sign: int, claim: str, paper: str) -> Verdict:
     """A claim about the sign of the change of the critic's standard deviation over an episode."""
-    values = _per_seed(results, variant, _spread_change)
-    adjusted = stats.holm([stats.p_zero(x) for x in values.values()])
-    tested = [(s, stats.summarise(x), p) for (s, x), p in zip(values.items(), adjusted, strict=True) if p is not None]
-    needs = probe_needs(results, variant, {setting for setting, *_ in tested})
+    tested = {setting: trend for setting, trend in trends(results, variant).items() if trend.p is not None}
+    needs = probe_needs(results, variant, set(tested))
     if not tested:
         ours = f"No setting has two seeds or more of {variant_label(variant)} whose critic was looked at."
         return Verdict(claim, paper, ours, "not measured", (), needs)
@@ -51,16 +47,16 @@ def _trend(results: Results, variant: str, sign: int, claim: str, paper: str) ->
         f"confirmed if significantly {word} (t-test over seeds, Holm over settings, 0.05) in more than half of the "
         "settings and significantly the other way in none; opposite if more go the other way."
     )
-    with_it = sum(p < ALPHA and s.mean * sign > 0 for _, s, p in tested)
-    against = sum(p < ALPHA and s.mean * sign < 0 for _, s, p in tested)
+    with_it, against = (sum(trend.sign == way for trend in tested.values()) for way in (sign, -sign))
+    changes = [trend.change for trend in tested.values()]
     details = [rule] + [
-        f"{algo.upper()} on {task}: {interval(s.mean, s.low, s.high, '+z.0%')} over the episode, {p_text(p)} (Holm), "
-        f"{count(s.n, 'seed')}."
-        for (task, algo), s, p in tested
+        f"{algo.upper()} on {task}: {interval(s.mean, s.low, s.high, '+z.0%')} over the episode, {p_text(trend.p)} "
+        f"(Holm), {count(s.n, 'seed')}."
+        for ((task, algo), trend), s in zip(tested.items(), changes, strict=True)
     ]
     ours = (
         f"Significantly {word} in {with_it} of {count(len(tested), 'setting')}, the other way in {against}; "
-        f"the trend over an episode, against the mean, is {means([s for _, s, _ in tested], '+z.0%')}."
+        f"the trend over an episode, against the mean, is {means(changes, '+z.0%')}."
     )
     if 2 * with_it > len(tested) and not against:
         return Verdict(claim, paper, ours, "confirmed", tuple(details), needs)
@@ -70,19 +66,20 @@ def _trend(results: Results, variant: str, sign: int, claim: str, paper: str) ->
 def close_to_normal(results: Results) -> Verdict:
     """Confirmed if bars are closer to a normal than a uniform distribution's in more than half of the settings.
 
-    Bars are not samples, so there is no test of normality, only a distance (`stats.normal_distance`), whose interval
+    Bars are not samples, so there is no test of normality, only a distance (`beliefs.normal_distance`), whose interval
     is over seeds. "Close" needs a yardstick: a uniform distribution with as many bars, which nobody calls normal.
     """
     variant = "qr@n_quantiles=200"
     claim = "Learnt value distributions are close to normal."
     paper = "Shown in figure 1 (200 bars; first, middle and last timestep), without numbers."
-    values = _per_seed(results, variant, _bar_distance)
-    tested = {setting: stats.summarise(x) for setting, x in values.items() if stats.finite(x).size > 1}
+    probed_series = [s for s in results.mains if s.variant == variant]
+    found = {(s.task, s.algo): stats.summarise(np.array(list(map(_bar_distance, s.results)))) for s in probed_series}
+    tested = {setting: summary for setting, summary in found.items() if summary.n > 1}
     needs = probe_needs(results, variant, set(tested))
     if not tested:
         ours = f"No setting has two seeds or more of {variant_label(variant)} whose critic was looked at."
         return Verdict(claim, paper, ours, "not measured", (), needs)
-    yardstick = float(stats.normal_distance(np.arange(1.0, 201.0)))
+    yardstick = float(normal_distance(np.arange(1.0, 201.0)))
     rule = (
         "Rule: per seed, the share of the bars' variance that the best-fitting normal leaves unexplained (a distance, "
         "not a test: bars are no samples), mean over the states looked at; confirmed if its 95 % interval over seeds "
@@ -104,25 +101,8 @@ def close_to_normal(results: Results) -> Verdict:
     return Verdict(claim, paper, ours, verdict, tuple(details), needs)
 
 
-def _per_seed(
-    results: Results, variant: str, measure: Callable[[dict[str, Any]], float]
-) -> dict[tuple[str, str], np.ndarray]:
-    """{(task, algo): [seeds] a number that each agent's probe gives}, where the variant was probed."""
-    found = {}
-    for task, algo in settings_of(results):
-        series = results.main(task, algo, variant)
-        values = [measure(r.probe) for r in series.results if r.probe] if series else []
-        if values:
-            found[task, algo] = np.array(values)
-    return found
-
-
-def _spread_change(probe: dict[str, Any]) -> float:
-    episode = probe.get("episode", {})
-    return stats.relative_change(*(np.array(episode.get(name, []), float) for name in ("t", "std")))
-
-
-def _bar_distance(probe: dict[str, Any]) -> float:
-    bars = np.array(probe.get("bars", {}).get("values", []), float)
-    distances = stats.finite(stats.normal_distance(bars)) if bars.size else np.zeros(0)
+def _bar_distance(result: Result) -> float:
+    """Mean over the states looked at."""
+    bars = probed(result, "bars", "values")
+    distances = stats.finite(normal_distance(bars)) if bars.size else bars
     return float(distances.mean()) if distances.size else math.nan

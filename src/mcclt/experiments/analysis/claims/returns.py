@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis import aggregates, stats
 from mcclt.experiments.analysis.claims.verdict import Verdict
 from mcclt.experiments.analysis.contrasts import ALPHA, Contrast, contrast_text, contrasts, normalised, scope
 from mcclt.experiments.analysis.missing import few_of, missing
@@ -153,27 +153,27 @@ def _aggregates(results: Results, variants: Sequence[str], rng: np.random.Genera
     lines = []
     for place, variant in enumerate(variants if rows else ()):
         scores = [row[place] for row in rows]
-        low, high = stats.stratified_bootstrap(scores, stats.iqm, rng)
+        ends = aggregates.stratified_bootstrap(scores, aggregates.iqm, rng)
         lines.append(
-            f"Interquartile mean of {variant_label(variant)}: {interval(float(stats.iqm(scores)), low, high, '.3f')} "
+            f"Interquartile mean of {variant_label(variant)}: {interval(float(aggregates.iqm(scores)), *ends, '.3f')} "
             f"over {count(len(rows), 'setting')} (the paper's baseline, or ours on other tasks, is 1)."
         )
     return lines
 
 
-def _improvement(tested: Sequence[Contrast], rng: np.random.Generator) -> stats.Improvement:
+def _improvement(tested: Sequence[Contrast], rng: np.random.Generator) -> aggregates.Improvement:
     pairs = [(c.a.scores, c.b.scores) for c in tested if c.a and c.b]
-    return stats.probability_of_improvement([a for a, _ in pairs], [b for _, b in pairs], rng)
+    return aggregates.probability_of_improvement([a for a, _ in pairs], [b for _, b in pairs], rng)
 
 
-def _direction(step: stats.Improvement, p: float | None) -> int:
+def _direction(step: aggregates.Improvement, p: float | None) -> int:
     """1 or −1 where both interval and test say so, otherwise 0."""
     if p is None or p >= ALPHA:
         return 0
     return 1 if step.low > 0.5 else -1 if step.high < 0.5 else 0
 
 
-def _improvement_text(step: stats.Improvement, p: float | None, kind: str = "") -> str:
+def _improvement_text(step: aggregates.Improvement, p: float | None, kind: str = "") -> str:
     test = f"{kind}{p_text(p)}" if p is not None else "no test, since nothing varies"
     return f"probability of improvement {interval(step.probability, step.low, step.high, '.2f')}, {test}"
 
