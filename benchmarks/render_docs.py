@@ -28,7 +28,7 @@ AGAIN = KEPT / "lockstep-seeds-30-59"
 TABLES = {"paper": ("1", "3", "pooled"), "lockstep": ("1", "pooled"), "short": ()}
 WIDTH = 900
 """Of a picture, in pixels, at least."""
-PICTURES = {"paper": ("learning_curves", "calibration"), "lockstep": (), "short": ("value_distributions",)}
+PICTURES = {"paper": ("learning_curves", "calibration"), "lockstep": ("effects",), "short": ("value_distributions",)}
 
 
 def parts(stores: dict[str, Results]) -> dict[str, str]:
