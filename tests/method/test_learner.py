@@ -344,7 +344,7 @@ PROBED = {
 
 
 @pytest.mark.parametrize(
-    "critic", [pytest.param(name, marks=() if name in ("plain", "normal") else pytest.mark.slow) for name in PROBED]
+    "critic", [pytest.param(name, marks=() if name == "normal" else pytest.mark.slow) for name in PROBED]
 )
 def test_probes(critic):
     settings = {"critic": critic, "weighting": "uniform", "gamma": 0.5, "n_quantiles": 4} | PROBED[critic]

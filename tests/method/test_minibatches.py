@@ -149,13 +149,10 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
 # --- whole updates -----------------------------------------------------------------------------------------
 
 
-QUICK = (("normal", "ppo"), ("plain", "trpo"))
-
-
 @pytest.mark.parametrize(
     ("critic", "algo"),
     [
-        pytest.param(critic, algo, marks=() if (critic, algo) in QUICK else pytest.mark.slow)
+        pytest.param(critic, algo, marks=() if (critic, algo) == ("plain", "ppo") else pytest.mark.slow)
         for critic in CRITICS
         for algo in POLICY_UPDATES
     ],
@@ -172,8 +169,9 @@ def test_every_critic_and_policy_update_learns(algo, critic):
         assert metrics["train/policy_iterations"] == learner.config.policy_iterations * (T * E // 4)
 
 
-def test_agents_mapped_are_agents_alone():
-    learner = learner_of(critic="ensemble", members=2, target_kl=OFF)
+@pytest.mark.parametrize(("critic", "members"), [("plain", 1), pytest.param("ensemble", 2, marks=pytest.mark.slow)])
+def test_agents_mapped_are_agents_alone(critic, members):
+    learner = learner_of(critic=critic, members=members, target_kl=OFF)
     agents = jax.vmap(learner.init)(jnp.arange(2, dtype=jnp.uint32))
     alone = map_agents(learner.update)(agents, rollout_of(2))
     assert_close(jax.jit(jax.vmap(learner.update))(agents, rollout_of(2)), alone, rtol=2e-3, atol=2e-5)

@@ -55,7 +55,7 @@ def learnt(trainer: Trainer, group: str) -> list[bytes]:
     return [arrays[name].tobytes() for name in sorted(arrays) if name.startswith(f"agents/{group}/")]
 
 
-@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_agents_that_differ_in_every_number_compile_once(algo: str, compiled: list[str]) -> None:
     groups = scattered(32, algo=algo, critic="normal")
     for one, two in zip(groups.values(), list(groups.values())[1:], strict=False):
