@@ -159,13 +159,10 @@ def test_numbers_beyond_float32_are_left_out() -> None:
 # --- learning ----------------------------------------------------------------------------------------------
 
 
-QUICK = (("normal", "ppo"), ("plain", "trpo"))
-
-
 @pytest.mark.parametrize(
     ("critic", "algo"),
     [
-        pytest.param(critic, algo, marks=() if (critic, algo) in QUICK else pytest.mark.slow)
+        pytest.param(critic, algo, marks=() if (critic, algo) == ("normal", "ppo") else pytest.mark.slow)
         for critic in CRITICS
         for algo in POLICY_UPDATES
     ],
