@@ -175,7 +175,7 @@ def _seeds(results: Results, algo: str) -> dict[str, list[int]]:
 
 def _calibration(results: Results, algo: str) -> tuple[list[Any], list[Any]] | None:
     """Rows of (names, what was measured): each variant over all tasks, and each on each task."""
-    own = [(s, c) for s in results.mains if s.algo == algo and (c := calibration_of(s))]
+    own = [(s, c) for s in results.mains if s.algo == algo and (c := _measured(s))]
     variants = []
     for variant in results.variants:
         measured = [c for s, c in own if s.variant == variant]
@@ -185,8 +185,8 @@ def _calibration(results: Results, algo: str) -> tuple[list[Any], list[Any]] | N
     return (variants, [([s.task, s.label], c) for s, c in own]) if own else None
 
 
-def calibration_of(series: Series) -> dict[str, Any]:
-    """As `analysis.calibration` has it, for the page; nothing if no seed was looked at."""
+def _measured(series: Series) -> dict[str, Any]:
+    """The calibration of a setup as plain lists and numbers; nothing if no seed was looked at."""
     found = calibration.calibration_of(series)
     if found is None:
         return {}

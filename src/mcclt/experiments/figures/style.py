@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import html
 import io
 import re
 import zlib
@@ -171,10 +170,7 @@ def svg(figure: "Figure") -> str:
     text = re.sub(r"\s*<metadata>.*?</metadata>|\s*<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
     text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{unique}{m[1]}"' if m[1] in used else "", text)
-    text = re.sub(r'(url\(|href=")#', rf"\1#{unique}", text)
-    look = "max-width:100%;height:auto;white-space:pre;stroke-linejoin:round;stroke-linecap:butt"
-    label = html.escape(str(figure.get_label()))
-    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" style="{look}" ', 1)
+    return re.sub(r'(url\(|href=")#', rf"\1#{unique}", text)
 
 
 # --- pieces of figures -------------------------------------------------------------------------------------------
