@@ -1,4 +1,4 @@
-"""What mkdocs does to a page here: equations become MathML, drawings become part of the page, settings become a table.
+"""What mkdocs does to a page here: equations become MathML, drawings part of it, settings tables, packages modules.
 
 All when it is built, so nothing needs a script or the network, and drawings take the colours of the page's theme.
 MathML needs a font with mathematical tables, which many machines lack: ziamath brings STIX Two Math (SIL Open Font
@@ -26,6 +26,7 @@ FONT = "STIXTwoMath-Regular.ttf"
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = re.compile(r"^<!-- settings (\w+) -->$", re.MULTILINE)
+MODULES = re.compile(r"^<!-- modules ([\w.]+) -->$", re.MULTILINE)
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)\)")
 
 
@@ -42,8 +43,9 @@ def on_files(files: Any, /, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, /, *, page: Any, config: Any, files: Any) -> str:
-    """Tables of settings; and links out of docs/, good in the repository, lead to the site's copies or nowhere."""
+    """Tables of settings, modules of a package; links out of docs/ lead to the site's copies or nowhere."""
     markdown = SETTINGS.sub(lambda m: settings_table(m[1]), markdown)
+    markdown = MODULES.sub(lambda m: reference(m[1]), markdown)
     folder = Path(page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
@@ -71,6 +73,14 @@ def settings_table(name: str) -> str:
             link = f"[`{ast.unparse(field.target)}`](settings.md#mcclt.config.{name}.{ast.unparse(field.target)})"
             lines.append(f"| {link} | {default} | {what} |")
     return "\n".join(lines)
+
+
+def reference(package: str) -> str:
+    """What mkdocstrings is asked for: a package, and every module in it."""
+    folder = ROOT.joinpath("src", *package.split("."))
+    modules = (path.relative_to(ROOT / "src").with_suffix("").parts for path in folder.rglob("*.py"))
+    names = sorted(".".join(parts).removesuffix(".__init__") for parts in modules)
+    return "\n\n".join(f"::: {name}" for name in names)
 
 
 def on_page_content(content: str, /, *, page: Any, config: Any, files: Any) -> str:

@@ -12,8 +12,9 @@ import pytest
 
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
+from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
-from mcclt.training.model import Model, read_model
+from mcclt.training.model import ELSEWHERE, Model, read_model
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
 
@@ -480,3 +481,8 @@ def test_names_of_the_package() -> None:
         assert getattr(mcclt, name) is not None
     with pytest.raises(AttributeError):
         mcclt.nothing  # noqa: B018
+
+
+def test_every_setting_is_an_argument_but_these() -> None:
+    settings = {*fields_of(AgentConfig), *fields_of(RunConfig)}
+    assert settings & set(ELSEWHERE) == {"algo", "task", "seeds", "steps", "groups"}

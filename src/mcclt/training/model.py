@@ -55,7 +55,6 @@ ELSEWHERE = {
     "normalize_advantage": "advantages are always normalised",
     "ent_coef": "there is no entropy bonus; log_std_init sets the first spread of actions",
     "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
-    "max_grad_norm": "gradients are not clipped; target_kl bounds an update",
     "use_sde": "there is no state-dependent exploration",
     "sde_sample_freq": "there is no state-dependent exploration",
     "rollout_buffer_class": "rollouts are arrays of one update",
