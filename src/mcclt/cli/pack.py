@@ -25,6 +25,7 @@ class Pack(Command):
 
     def run(self) -> None:
         """Packs or unpacks, and says what stays as it is."""
+        from mcclt.cli.display import count
         from mcclt.experiments import pack
         from mcclt.experiments.store import Store
 
@@ -33,7 +34,7 @@ class Pack(Command):
         for sentence in done.problems:
             console.print(sentence, soft_wrap=True)
         console.print(
-            f"{done.cells:,} cells {'unpacked' if self.unpack else 'packed'}: "
+            f"{count(done.cells)} {'unpacked' if self.unpack else 'packed'}: "
             f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB."
             if done.cells
             else f"Nothing to {'unpack' if self.unpack else 'pack'}.",
