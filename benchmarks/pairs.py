@@ -9,36 +9,34 @@ second, and the Mann–Whitney test. Those with the smallest p come first.
 import argparse
 from itertools import combinations
 
-from scipy.stats import mannwhitneyu
+import numpy as np
 
 from mcclt.config import VARIANTS
 from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis.aggregates import wins
 from mcclt.experiments.store import Store
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", help="a directory of results")
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for series in Store(parser.parse_args().store).load().mains:
         if series.variant in VARIANTS:
-            found.setdefault((series.task, series.algo), {})[series.variant] = list(series.scores)
+            found.setdefault((series.task, series.algo), {})[series.variant] = series.scores
     rows = []
     for (task, algo), scores in found.items():
         for a, b in combinations(scores, 2):
-            by_means = stats.compare(scores[a], scores[b], a, b)
-            if by_means.p is None:  # one seed
-                continue
-            by_ranks = mannwhitneyu(scores[a], scores[b])
-            above = by_ranks.statistic / (len(scores[a]) * len(scores[b]))
-            rows.append((f"{algo.upper()} on {task}: {a} − {b}", by_means, above, float(by_ranks.pvalue)))
-    means, ranks = stats.holm([row[1].p for row in rows]), stats.holm([row[3] for row in rows])
+            d = stats.compare(scores[a], scores[b], a, b)
+            if d.p is not None:  # at least two seeds
+                rows.append((f"{algo.upper()} on {task}: {a} − {b}", d, wins(scores[a], scores[b]).mean()))
+    means, ranks = stats.holm([d.p for _, d, _ in rows]), stats.holm([d.p_rank for _, d, _ in rows])
     print(f"{len(rows)} pairs\n")
     print("| pair | difference, 95 % interval | p | by Holm's | seeds above | p | by Holm's |")
     print("|---|---|---|---|---|---|---|")
-    for (name, d, above, p), m, r in sorted(zip(rows, means, ranks, strict=True), key=lambda row: row[0][1].p):
+    for (name, d, above), m, r in sorted(zip(rows, means, ranks, strict=True), key=lambda row: row[0][1].p):
         difference = f"{d.difference:+,.0f} [{d.low:+,.0f}, {d.high:+,.0f}]"
-        print(f"| {name} | {difference} | {d.p:.2g} | {m:.2g} | {above:.2f} | {p:.2g} | {r:.2g} |")
+        print(f"| {name} | {difference} | {d.p:.2g} | {m:.2g} | {above:.2f} | {d.p_rank:.2g} | {r:.2g} |")
 
 
 if __name__ == "__main__":
