@@ -75,9 +75,7 @@ def _forest(answers: Sequence[pooled.Answer]) -> "Figure | None":
     algos = list(dict.fromkeys(algo for _, algo in settings))
     entries: list[tuple[str, dict[str, Any]]] = [(algo.upper(), {**_point(algo), "linewidth": 1.4}) for algo in algos]
     diamond = {"color": INK, "marker": "D", "linewidth": 0, "markersize": 6}
-    legend(
-        figure, [*entries, ("mean over tasks", diamond), ("another task", {"color": SOFT, "linewidth": 1})], columns=4
-    )
+    legend(figure, [*entries, ("mean over tasks", diamond), ("another task", {"color": SOFT, "linewidth": 1})])
     return figure
 
 
@@ -94,6 +92,7 @@ def _column(ax: "Axes", answer: pooled.Answer, rows: dict[tuple[str, str], float
         ax.plot(e.g, y, linewidth=0, **_point(e.algo))
     mean, y = answer.mean, top + 0.4
     if np.isfinite(mean.low):
+        _line(ax, mean.low, mean.high, y, reach, color=INK, linewidth=0)
         ax.fill([mean.low, mean.mean, mean.high, mean.mean], [y, y - 0.45, y, y + 0.45], color=INK, linewidth=0)
     else:
         ax.plot(mean.mean, y, "D", color=INK, markersize=6)

@@ -70,7 +70,7 @@ def learning_curves(results: Results) -> "Figure | None":
     figure.supylabel("return", fontsize=9, color=SOFT)
     shown = [v for v in variants if any(s.variant == v for drawn in cells.values() for s, _, _ in drawn)]
     tick = {"color": SOFT, "marker": "_", "markersize": 6, "markeredgewidth": 2, "linewidth": 0}
-    variant_legend(figure, shown, ("paper's final mean", tick), columns=2 * len(axes) if len(axes) < 4 else 7)
+    variant_legend(figure, shown, ("paper's final mean", tick))
     return figure
 
 
@@ -117,7 +117,7 @@ def performance_profiles(results: Results) -> "Figure | None":
         ax.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
         ax.set_xlabel("normalised score")
     axes[0].set_ylabel("runs above it")
-    variant_legend(figure, dict.fromkeys(v for *_, shares in drawn for v in shares), columns=3)
+    variant_legend(figure, dict.fromkeys(v for *_, shares in drawn for v in shares))
     return figure
 
 

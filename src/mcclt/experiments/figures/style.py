@@ -216,17 +216,18 @@ def folded(name: str, longest: int = 16) -> str:
     return f"{name[:place]}\n{name[place:]}"
 
 
-def legend(figure: "Figure", entries: Iterable[tuple[str, dict[str, Any]]], columns: int = 6) -> None:
+def legend(figure: "Figure", entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """One for all panels, above them; an entry is a label and a line's properties."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=label, **{"linewidth": 2, **look}) for label, look in entries]
+    columns = int(figure.get_figwidth() / 1.45)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=1.4, columnspacing=1.4)
 
 
-def variant_legend(figure: "Figure", variants: Iterable[str], *more: tuple[str, dict[str, Any]], **how: Any) -> None:
+def variant_legend(figure: "Figure", variants: Iterable[str], *more: tuple[str, dict[str, Any]]) -> None:
     """A legend of variants, and more entries after them."""
-    legend(figure, [*((variant_label(v), {"color": colour(v)}) for v in variants), *more], **how)
+    legend(figure, [*((variant_label(v), {"color": colour(v)}) for v in variants), *more])
 
 
 def line_and_band(ax: "Axes", x: np.ndarray, rows: np.ndarray, variant: str) -> None:

@@ -33,7 +33,7 @@ def pooled_table(results: Results) -> Table:
         "noise, p that of Cochran's Q. Better or worse where both intervals say so."
     )
     notes = [
-        "To decide it: seeds of each variant on these tasks, or where no number of them would do, tasks with as many "
+        "To decide it: seeds of each variant on these tasks (unless no number of them would do), or tasks with as many "
         "seeds as now, with which the difference found, were it the true one, would be seen with power 0.8.",
         "Steps are those to the first evaluation that reaches the threshold; agents that never do count with the last.",
         *(
@@ -57,7 +57,7 @@ def _pooled_entries(answer: pooled.Answer) -> tuple[Entry, ...]:
         Entry(interval(mean.mean, mean.low, mean.high, "+z.2f")),
         Entry(differs.replace("%", " %")),
         Entry(answer.verdict, bold=decided),
-        Entry(needs[0]) if needs else Entry(MISSING, missing=True),
+        Entry(" or ".join(needs)) if needs else Entry(MISSING, missing=True),
     )
 
 
