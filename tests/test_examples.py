@@ -257,7 +257,7 @@ CHECKS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "train_on_ray": check_train_on_ray,
     "tune_with_optuna": check_tune_with_optuna,
 }
-QUICK = ("own_critic", "own_environment")
+QUICK = ("own_critic",)
 
 
 def test_every_example_has_a_check() -> None:
