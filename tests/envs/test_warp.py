@@ -145,7 +145,8 @@ def test_a_step_is_the_native_engines_from_the_same_state(task_id: str) -> None:
         assert both["contacts"] > N / 8
 
 
-@tasks("InvertedDoublePendulum-v5", "Ant-v5")
+@pytest.mark.slow
+@pytest.mark.parametrize("task_id", ["InvertedDoublePendulum-v5", "Ant-v5"])
 def test_derived_fields_are_stale_in_an_episode_and_fresh_at_its_start(task_id: str) -> None:
     both = one_step(task_id)
     goes_on = ~both["ours"].terminated
@@ -410,13 +411,13 @@ def test_alone_as_among_others() -> None:
 
 
 def test_a_state_of_another_shape_is_refused() -> None:
-    env = fresh("InvertedDoublePendulum-v5")
+    env = fresh("Hopper-v5")
     state = env.get_state()
-    said = r"^This is not a state of 128 InvertedDoublePendulum-v5: 'qpos' should be \(128, 3\)\.$"
+    said = r"^This is not a state of 128 Hopper-v5: 'qpos' should be \(128, 6\)\.$"
     with pytest.raises(CheckpointError, match=said):
         env.set_state({**state, "qpos": state["qpos"][:1]})
-    with pytest.raises(CheckpointError, match="'qfrc_constraint' should be"):
-        env.set_state({name: value for name, value in state.items() if name != "qfrc_constraint"})
+    with pytest.raises(CheckpointError, match="'elapsed' should be"):
+        env.set_state({name: value for name, value in state.items() if name != "elapsed"})
 
 
 def test_a_task_of_ones_own_may_observe_the_state_itself() -> None:
@@ -447,13 +448,13 @@ def test_mistakes_are_explained() -> None:
 
 
 def test_physics_alone_is_what_was_sent_to_the_worlds() -> None:
-    env = fresh("InvertedDoublePendulum-v5")
+    env = fresh("Hopper-v5")
     env.reset()
     first = env.get_state()
 
     def act() -> None:
         for k in range(4):
-            env.step(np.full((N, 1), 0.1 * k, np.float32))
+            env.step(np.full((N, 3), 0.1 * k, np.float32))
 
     steps, seconds = physics_seconds(env, act)
     assert steps == N * 4 and seconds > 0
