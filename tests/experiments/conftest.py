@@ -1,13 +1,20 @@
 """What several tests of experiments need."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drivers import STEPS, Recorder, cells_of, contents, tiny
+from mcclt.config import VARIANTS
 from mcclt.experiments.runner import run_cells
 from mcclt.experiments.store import Store
 from mcclt.experiments.workers import InProcess
+from mcclt.method.critics import CRITICS
+from mcclt.training import plugins
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +28,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     for result in store.load().series[0].results:
         assert result.provenance["engine"] == "native" and result.cost["seconds"] > 0 and len(result.returns) == 2
     return contents(store)
+
+
+@pytest.fixture
+def own_critic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's critic and variant `gaussian`, entered as a user's file enters them."""
+    for table in (CRITICS, VARIANTS):
+        monkeypatch.setitem(table, "gaussian", None)
+    monkeypatch.delitem(sys.modules, "mcclt_import_own_critic", raising=False)
+    monkeypatch.setenv(plugins.VARIABLE, str(EXAMPLES / "own_critic.py"))
+    plugins.import_named()
