@@ -47,7 +47,7 @@ def _hoppers() -> WarpVectorEnv:
 def hoppers() -> WarpVectorEnv:
     """Short episodes of two agents with two environments each, as good as new."""
     env = _hoppers()
-    env.rekey(keys_of())
+    env.rekey(keys_of(), np.ones(env.num_envs, bool))
     return env
 
 
@@ -99,7 +99,7 @@ def test_collecting_is_the_hosts(hoppers: WarpVectorEnv, normalised: bool) -> No
     numpy_params = jax.tree.map(np.asarray, ours)
     found = []
     for gather, parameters in ((collect, numpy_params), (device.collect, ours)):
-        hoppers.rekey(keys_of())
+        hoppers.rekey(keys_of(), np.ones(hoppers.num_envs, bool))
         obs, stats = hoppers.reset().reshape(AGENTS, ENVS, -1), EpisodeStats.empty(AGENTS, ENVS)
         rollouts = []
         for k in range(2):
@@ -130,7 +130,7 @@ def test_a_fault_leaves_the_other_agents_alone(hoppers: WarpVectorEnv) -> None:
     obs = hoppers.reset().reshape(AGENTS, ENVS, -1)
     healthy_stats, stats = EpisodeStats.empty(AGENTS, ENVS), EpisodeStats.empty(AGENTS, ENVS)
     healthy, after, _ = device.collect(hoppers, POLICY, params(), obs, noise(6), healthy_stats, True)
-    hoppers.rekey(keys_of())
+    hoppers.rekey(keys_of(), np.ones(hoppers.num_envs, bool))
     obs = hoppers.reset().reshape(AGENTS, ENVS, -1)
     poisoned = Poisoned(hoppers, 1, 2)
     spoilt, obs, faults = device.collect(poisoned, POLICY, params(), obs, noise(6), stats, False)
@@ -153,7 +153,7 @@ def test_evaluating_is_the_hosts_and_repeats(hoppers: WarpVectorEnv) -> None:
     host = run_episodes(hoppers, lambda obs: POLICY.mode(numpy_params, obs), AGENTS, ENVS)
     ours = []
     for _ in range(2):
-        hoppers.rekey(keys_of())
+        hoppers.rekey(keys_of(), np.ones(hoppers.num_envs, bool))
         ours.append(device.Evaluation(hoppers, POLICY, params(), AGENTS).finish())
     np.testing.assert_allclose(host.returns, ours[0].returns, atol=1e-3)
     np.testing.assert_array_equal(host.lengths, ours[0].lengths)

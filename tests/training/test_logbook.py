@@ -6,9 +6,10 @@ from mcclt.training.logbook import Logbook
 
 
 def test_rows_wait_for_an_evaluation_and_get_their_own_agents_returns() -> None:
-    log = Logbook([("a", 3), ("a", 7)])
+    log = Logbook()
     for update in (1, 2, 3):
-        log.add([{"group": "a", "seed": seed, "update": update, "time/evaluate": 0.0} for seed in (3, 7)])
+        rows = [{"group": "a", "seed": seed, "update": update, "time/evaluate": 0.0} for seed in (3, 7)]
+        log.add(update, dict(enumerate(rows)))
     assert [row["update"] for row in log.take(before=2)] == [1, 1]
     log.waited(3, 0.5)
     log.note(2, np.array([[1.0, 3.0], [10.0, 10.0]]))

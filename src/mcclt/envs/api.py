@@ -102,6 +102,13 @@ class VectorEnv(Protocol):
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
         ...
 
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones.
+
+        Where streams of randomness cannot be changed (EnvPool), they go on with those they have.
+        """
+        ...
+
     def faults(self) -> dict[int, str]:
         """What environments raised in the last step or reset, by index.
 

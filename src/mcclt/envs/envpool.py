@@ -93,6 +93,9 @@ class EnvPoolVectorEnv:
         self._obs = self._reset(self._obs, which)
         return self._obs
 
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """Not possible: EnvPool seeds its environments when they are made; they go on with their generators."""
+
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
         next_obs, reward, terminated, _, info = self._pool.step(action)

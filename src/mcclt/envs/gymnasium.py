@@ -129,6 +129,11 @@ class GymnasiumVectorEnv:
             self._note_faults(infos)
         return self._obs
 
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
+        self._keys = [new if changed else old for old, new, changed in zip(self._keys, keys, which, strict=True)]
+        self._starts[which] = 0
+
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
         action = (action + self.spec.action_start).astype(self._action_dtype)

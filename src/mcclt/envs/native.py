@@ -291,6 +291,11 @@ class MujocoVectorEnv:
         self._elapsed[which] = 0
         return self._observe()
 
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
+        self._keys = [new if changed else old for old, new, changed in zip(self._keys, keys, which, strict=True)]
+        self._episodes[which] = 0
+
     def faults(self) -> dict[int, str]:
         """Empty: MuJoCo does not raise."""
         return {}

@@ -151,6 +151,19 @@ def _programs(task: Task, limit: int, qpos0: tuple[float, ...], shapes: tuple[tu
     return _Programs(jax.jit(pack), jax.jit(restart), jax.jit(outcome), jax.jit(refresh))
 
 
+def _streams(names: Any) -> Any:
+    """The keys [n] of streams of randomness, from their names [n, parts]."""
+    import jax
+
+    def stream(name: jax.Array) -> jax.Array:
+        key = jax.random.key(name[0])
+        for part in name[1:]:
+            key = jax.random.fold_in(key, part)
+        return key
+
+    return jax.vmap(stream)(names)
+
+
 class WarpVectorEnv:
     """The environments of one task, one per key; see `mcclt.envs.api.VectorEnv` for the contract.
 
@@ -181,7 +194,9 @@ class WarpVectorEnv:
         qpos, qvel, warm, *derived = self._worlds.put(blank)
         self._now = Moment(Physics(qpos, qvel, dict(zip(self._task.derived, derived, strict=True))), warm)
         self._still = self._worlds.put(np.zeros((self.num_envs, model.nu), np.float32))
-        self.rekey(keys)
+        zero = np.zeros(self.num_envs, np.int32)
+        self._counters = self._worlds.put(Counters(zero, zero))
+        self._streams = self._worlds.put(_streams(np.array(keys, np.uint32)))
         limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
         self.spec = EnvSpec(
             task=task if isinstance(task, str) else type(task).__name__,
@@ -194,19 +209,13 @@ class WarpVectorEnv:
             resumable=True,
         )
 
-    def rekey(self, keys: Sequence[Key]) -> None:
-        """Gives the environments other streams of randomness, as if they were made anew; `reset` them next."""
-        import jax
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
+        import jax.numpy as jnp
 
-        def name(key: jax.Array) -> jax.Array:
-            folded = jax.random.key(key[0])
-            for part in key[1:]:
-                folded = jax.random.fold_in(folded, part)
-            return folded
-
-        zero = np.zeros(self.num_envs, np.int32)
-        names, self._counters = self._worlds.put((np.array(keys, np.uint32), Counters(zero, zero)))
-        self._streams = jax.vmap(name)(names)
+        which, names = self._worlds.put((which, np.array(keys, np.uint32)))
+        self._streams = jnp.where(which, _streams(names), self._streams)
+        self._counters = self._counters._replace(episodes=jnp.where(which, 0, self._counters.episodes))
 
     # --- on the device -------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ whatever their numbers. `mcclt.config` says which setting is which, and to which
 that trains a policy sees the policy's settings only, and does not care which critic stands beside it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,9 +26,10 @@ def numbers(config: AgentConfig) -> Numbers:
     return {name: jnp.float32(value) for name, value in numbers_of(config).items()}
 
 
-def stacked_numbers(config: AgentConfig, agents: int) -> Numbers:
-    """Those of so many agents alike, stacked, on the host."""
-    return {name: np.full(agents, value, np.float32) for name, value in numbers_of(config).items()}
+def stacked_numbers(configs: Sequence[AgentConfig]) -> Numbers:
+    """Those of agents of one structure, stacked, on the host."""
+    each = [numbers_of(config) for config in configs]
+    return {name: np.array([one[name] for one in each], np.float32) for name in each[0]}
 
 
 class _Settings(SimpleNamespace):

@@ -187,7 +187,7 @@ class Device:
         if episodes not in self._evaluators:
             self._evaluators[episodes] = make(episodes)
         env = self._evaluators[episodes]
-        env.rekey(keys(episodes))
+        env.rekey(keys(episodes), np.ones(env.num_envs, bool))
         return device.Evaluation(env, actor, params, agents)
 
     def close(self) -> None:

@@ -75,6 +75,12 @@ class EpisodeStats:
         self.length[agent] = 0
         self.cut_at[agent] = self.first_cuts
 
+    def forget(self, agent: int) -> None:
+        """For another agent in this one's place: no episode seen, and its environments all start anew."""
+        self.start_together(agent)
+        self.returns[agent].clear()
+        self.lengths[agent].clear()
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """As plain arrays, for a checkpoint; unused places are NaN."""
         recent = np.full((2, len(self.returns), RECENT), np.nan)

@@ -47,8 +47,8 @@ class DeviceVectorEnv(Protocol):
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
         ...
 
-    def rekey(self, keys: Sequence[Key]) -> None:
-        """Gives the environments other streams of randomness, as if they were made anew; reset them next."""
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+        """See `mcclt.envs.api.VectorEnv.rekey`."""
         ...
 
     def check_room(self) -> None:

@@ -1,6 +1,6 @@
 """Rows to log that wait for an evaluation: those of its update, and all after, so that none is told out of order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -8,17 +8,15 @@ from mcclt.storage.runs import Row
 
 
 class Logbook:
-    """Rows of updates that are made, and what evaluations found."""
+    """Rows of updates that are made, and what evaluations found. Updates are the population's."""
 
-    def __init__(self, agents: Sequence[tuple[str, int]]) -> None:
-        """For agents of these groups and seeds."""
-        self._places = {agent: a for a, agent in enumerate(agents)}
-        self._rows: list[Row] = []
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, Row]] = []
         self._found: dict[int, np.ndarray] = {}
 
-    def add(self, rows: list[Row]) -> None:
-        """After an update."""
-        self._rows += rows
+    def add(self, update: int, rows: Mapping[int, Row]) -> None:
+        """After an update: the row of each agent, by its place in the population."""
+        self._rows += [(update, place, row) for place, row in rows.items()]
 
     def note(self, update: int, returns: np.ndarray) -> None:
         """What the evaluation of an update found: returns [A, episodes]."""
@@ -26,17 +24,17 @@ class Logbook:
 
     def waited(self, update: int, seconds: float) -> None:
         """That long was waited for an evaluation, in this update."""
-        for row in self._rows:
-            if row["update"] == update:
+        for made, _, row in self._rows:
+            if made == update:
                 row["time/evaluate"] += seconds
 
     def take(self, before: int | None) -> list[Row]:
         """The rows of updates before this one, or all; with what evaluations found."""
-        rows = [row for row in self._rows if before is None or row["update"] < before]
-        self._rows = self._rows[len(rows) :]
-        for row in rows:
-            if (found := self._found.get(row["update"])) is not None:
-                returns = found[self._places[row["group"], row["seed"]]]
+        ready = [entry for entry in self._rows if before is None or entry[0] < before]
+        self._rows = self._rows[len(ready) :]
+        for update, place, row in ready:
+            if update in self._found:
+                returns = self._found[update][place]
                 row |= {"eval/mean_reward": float(returns.mean()), "eval/std_reward": float(returns.std())}
         self._found.clear()
-        return rows
+        return [row for _, _, row in ready]

@@ -317,7 +317,7 @@ class Model(sb3.Methods):
         config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
         learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
-        seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers(learner.config, len(config.seeds))
+        seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers([learner.config] * len(config.seeds))
         shapes = jax.eval_shape(jax.vmap(learner.init), seeds, numbers)
         stored = checkpoint.unflatten(f"agents/{name}", without_numbers(shapes), arrays, source)
         states = dataclasses.replace(stored, numbers=numbers)

@@ -46,21 +46,33 @@ class Boundary:
     last_fault: dict[int, int]
 
 
+@dataclass(frozen=True)
+class Place:
+    """One agent of a population: how it learns, and since when."""
+
+    group: str
+    seed: int
+    config: AgentConfig
+    """Of the group's structure, with numbers of its own."""
+    begun: int = 0
+    """The population's update at which it began."""
+
+
 class Trainer:
     """A population on a task: agents = groups x seeds, group by group."""
 
-    def __init__(self, config: RunConfig, env: object | None = None) -> None:
+    def __init__(self, config: RunConfig, env: object | None = None, places: Sequence[Place] | None = None) -> None:
         """Makes fresh agents and their environments.
 
         Args:
             config: what to train.
             env: a `gymnasium.Env` class or factory to use in place of the id `config.task`.
+            places: agents with seeds and numbers of their own, as many of each group as there are seeds; unset: those
+                of `config`.
         """
         self.config, self.source = config, config.task if env is None else env
-        self.agents = [(name, seed) for name in config.groups for seed in config.seeds]
-        self.env = make_envs(
-            config, self.source, [seed for _, seed in self.agents], Purpose.TRAIN_RESET, 0, config.n_envs
-        )
+        self.places = list(places or _places(config))
+        self.env = make_envs(config, self.source, self.seeds, Purpose.TRAIN_RESET, 0, config.n_envs)
         self.spec: EnvSpec = self.env.spec
         self.backend = backend_of(self.env, config.n_envs)
         self._stopped = False
@@ -82,15 +94,15 @@ class Trainer:
             self.env.close()
             raise
         self.config = config = dataclasses.replace(config, groups={k: one.config for k, one in self.learners.items()})
+        self.places = list(places or _places(config))
         # All agents act by one program: of a mixed population, by the one of those that normalise observations.
         actors: dict[bool, Actor] = {learner.config.normalize_obs: learner.actor for learner in self.learners.values()}
         self._normalised = True in actors
         self.policy = actors[self._normalised]
-        seeds = np.asarray(config.seeds, np.uint32)
         self._improve = Improve(self.learners)
         self._fits: list[Fit] | None = None
         self._noise = _noise_of(self.policy, (config.horizon, config.n_envs)).mapped()
-        self._learnt = Learnt({name: _fresh(learner, seeds) for name, learner in self.learners.items()})
+        self._learnt = Learnt(self._fresh())
         self.update = 0
         self.status = [TRAINING] * len(self.agents)
         cuts = staggered(config.n_envs, self.spec.max_episode_steps) if config.stagger else None
@@ -100,7 +112,7 @@ class Trainer:
         """One that may go on while the next rollouts are collected."""
         self._evaluating = 0
         """The update that it belongs to."""
-        self._log = Logbook(self.agents)
+        self._log = Logbook()
         self._obs: np.ndarray | None = None
         self._last_fault: dict[int, int] = {}
         self.boundary: Boundary | None = None
@@ -108,6 +120,21 @@ class Trainer:
         """What a person should be told; `run` passes it on."""
 
     # --- parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def agents(self) -> list[tuple[str, int]]:
+        """Groups and seeds."""
+        return [(place.group, place.seed) for place in self.places]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of each agent."""
+        return [place.seed for place in self.places]
+
+    @property
+    def ages(self) -> list[int]:
+        """Updates that each agent has made."""
+        return [self.update - place.begun for place in self.places]
 
     @property
     def states(self) -> dict[str, AgentState]:
@@ -148,10 +175,10 @@ class Trainer:
         self.backend.close()
         self.env.close()
 
-    def make_env(self, purpose: Purpose, index: int, n_envs: int) -> VectorEnv:
-        """`n_envs` environments for each agent, by the engine that trains them; `index` names the round."""
+    def make_env(self, purpose: Purpose, index: int | Sequence[int], n_envs: int) -> VectorEnv:
+        """`n_envs` environments for each agent, by the engine that trains them; `index` names the (agent's) round."""
         config = dataclasses.replace(self.config, engine=self.spec.engine)
-        return make_envs(config, self.source, [seed for _, seed in self.agents], purpose, index, n_envs)
+        return make_envs(config, self.source, self.seeds, purpose, index, n_envs)
 
     def policies(self) -> Params:
         """All agents' parameters of `policy`, stacked [A, ...], as arrays that the backend acts with."""
@@ -197,7 +224,7 @@ class Trainer:
         self._evaluate_if_due()
         end = time.perf_counter()
         self.timing = {"collect": collected - start, "learn": learnt - collected, "evaluate": end - learnt}
-        self._log.add(self._rows(metrics, ok))
+        self._log.add(self.update, self._rows(metrics, ok))
         return self._ready()
 
     @property
@@ -231,9 +258,7 @@ class Trainer:
             self._start_together()
 
     def _collect(self) -> tuple[Rollout, list[Fault]]:
-        count = len(self.agents)
-        seeds = np.array([seed for _, seed in self.agents], np.uint32)
-        noise = self._noise(seeds, np.full(count, self.update, np.int32))
+        noise = self._noise(np.array(self.seeds, np.uint32), np.array(self.ages, np.int32))
         assert self._obs is not None
         raise_faults = self.config.on_nan == "raise"
         try:
@@ -264,7 +289,7 @@ class Trainer:
             self._learnt = Learnt(fresh)
 
     def _describe(self, fault: Fault) -> str:
-        step = self.step + fault.step * self.config.n_envs
+        step = self.ages[fault.agent] * self.config.steps_per_update + fault.step * self.config.n_envs
         return f"Environment {fault.env} of {self._name(fault.agent)} {fault.what} at step {step:,}."
 
     def _name(self, agent: int) -> str:
@@ -313,7 +338,7 @@ class Trainer:
         due = config.eval_freq and crossed(self.step, config.steps_per_update, config.eval_freq)
         if due:
             self._end_evaluation()
-            self._evaluation, self._evaluating = self._begin_evaluation(config.eval_episodes, self.update), self.update
+            self._evaluation, self._evaluating = self._begin_evaluation(config.eval_episodes, self.ages), self.update
         if self._evaluation is not None and self._evaluation.ended:
             self._end_evaluation()
 
@@ -357,14 +382,13 @@ class Trainer:
             self.messages.append(what)
         return found
 
-    def _begin_evaluation(self, episodes: int, index: int) -> Evaluation:
-        seeds = [seed for _, seed in self.agents]
+    def _begin_evaluation(self, episodes: int, index: int | Sequence[int]) -> Evaluation:
         return self.backend.evaluation(
             lambda n_envs: self.make_env(Purpose.EVAL_RESET, index, n_envs),
-            lambda n_envs: keys_of(seeds, Purpose.EVAL_RESET, index, n_envs),
+            lambda n_envs: keys_of(self.seeds, Purpose.EVAL_RESET, index, n_envs),
             self.policy,
             self.policies(),
-            len(seeds),
+            len(self.places),
             episodes,
         )
 
@@ -372,13 +396,13 @@ class Trainer:
         """The rows that wait for nothing."""
         return self._log.take(None if self._evaluation is None else self._evaluating)
 
-    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], ok: np.ndarray) -> list[Row]:
-        rows = []
+    def _rows(self, metrics: dict[str, dict[str, np.ndarray]], ok: np.ndarray) -> dict[int, Row]:
+        rows = {}
         per_second = self.config.steps_per_update * len(self.agents) / sum(self.timing.values())
-        for a, (group, seed) in enumerate(self.agents):
+        for a, ((group, seed), age) in enumerate(zip(self.agents, self.ages, strict=True)):
             if self.status[a] != TRAINING:
                 continue
-            row: Row = {"group": group, "seed": seed, "update": self.update, "step": self.step}
+            row: Row = {"group": group, "seed": seed, "update": age, "step": age * self.config.steps_per_update}
             if self.stats.returns[a]:
                 row["rollout/ep_rew_mean"] = float(np.mean(self.stats.returns[a]))
                 row["rollout/ep_len_mean"] = float(np.mean(self.stats.lengths[a]))
@@ -386,8 +410,19 @@ class Trainer:
                 index = a % len(self.config.seeds)
                 row |= {name: float(values[index]) for name, values in metrics[group].items()}
             row |= {"time/fps": per_second} | {f"time/{k}": v for k, v in self.timing.items()}
-            rows.append(row)
+            rows[a] = row
         return rows
+
+    def _fresh(self) -> dict[str, AgentState]:
+        """New agents in all places, stacked."""
+        found = {}
+        for name, learner in self.learners.items():
+            own = [place for place in self.places if place.group == name]
+            numbers = stacked_numbers([place.config for place in own])
+            found[name] = Program(learner.key("init"), learner.init).mapped()(
+                np.array([place.seed for place in own], np.uint32), numbers
+            )
+        return found
 
     # --- checkpoints ---------------------------------------------------------------------------------------
 
@@ -463,7 +498,7 @@ class Trainer:
             shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
             obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
 
-        self._evaluation, self._log = None, Logbook(self.agents)
+        self._evaluation, self._log = None, Logbook()
         self._learnt = Learnt(states)
         self.update, self.status = int(meta["update"]), list(meta["status"])
         self._last_fault = {agent: update for agent, update in meta["last_fault"]}
@@ -480,9 +515,8 @@ class Trainer:
         return self.update == 0
 
 
-def _fresh(learner: Learner, seeds: np.ndarray) -> AgentState:
-    """New agents of one group, stacked."""
-    return Program(learner.key("init"), learner.init).mapped()(seeds, stacked_numbers(learner.config, len(seeds)))
+def _places(config: RunConfig) -> list[Place]:
+    return [Place(name, seed, agent) for name, agent in config.groups.items() for seed in config.seeds]
 
 
 def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
@@ -504,13 +538,19 @@ def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
     return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))
 
 
-def keys_of(seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int) -> list[Key]:
-    """Names of the environments of each agent."""
-    return [(seed, int(purpose), index, e) for seed in seeds for e in range(n_envs)]
+def keys_of(seeds: Sequence[int], purpose: Purpose, index: int | Sequence[int], n_envs: int) -> list[Key]:
+    """Names of the environments of each agent; `index` is the round of all, or of each."""
+    rounds = [index] * len(seeds) if isinstance(index, int) else index
+    return [(seed, int(purpose), i, e) for seed, i in zip(seeds, rounds, strict=True) for e in range(n_envs)]
 
 
 def make_envs(
-    config: RunConfig, source: object, seeds: Sequence[int], purpose: Purpose, index: int, n_envs: int
+    config: RunConfig,
+    source: object,
+    seeds: Sequence[int],
+    purpose: Purpose,
+    index: int | Sequence[int],
+    n_envs: int,
 ) -> VectorEnv:
     """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
     keys = keys_of(seeds, purpose, index, n_envs)
@@ -529,13 +569,14 @@ def make_envs(
 
 def with_decay(config: RunConfig) -> RunConfig:
     """The configuration with the length of every decay settled, which a longer run later on does not change."""
-
-    def settled(agent: AgentConfig) -> AgentConfig:
-        decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
-        return dataclasses.replace(agent, decay_steps=config.steps) if decays and agent.decay_steps is None else agent
-
-    groups = {name: settled(agent) for name, agent in config.groups.items()}
+    groups = {name: settled(agent, config.steps) for name, agent in config.groups.items()}
     return config if groups == config.groups else dataclasses.replace(config, groups=groups)
+
+
+def settled(agent: AgentConfig, steps: int) -> AgentConfig:
+    """With the length of its decay, if it has any: that of the run unless said."""
+    decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
+    return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
 
 
 def differing(a: RunConfig, b: RunConfig) -> list[str]:
