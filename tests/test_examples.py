@@ -24,6 +24,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import mcclt
+from mcclt.cli import app as cli
 from mcclt.config import VARIANTS, AgentConfig
 from mcclt.envs import make_vec
 from mcclt.envs.tasks import TASKS, Physics
@@ -130,6 +131,19 @@ def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read.config.groups["ppo"].critic == "gaussian"
     np.testing.assert_array_equal(read.value_distribution(obs, seed=1).bars, belief.bars)
     np.testing.assert_array_equal(read.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    # The commands that look at an agent from outside do so with this critic.
+    own = str(tmp_path / "own")
+    cli.main(["watch", own, "--no-video", "--no-open", "--steps", "20"])
+    assert '"critic":"gaussian"' in (tmp_path / "own.html").read_text(encoding="utf-8")
+    if importlib.util.find_spec("onnxruntime"):
+        import onnxruntime
+
+        cli.main(["export", own, str(tmp_path / "own.onnx"), "--seed", "1", "--value-distribution"])
+        found = onnxruntime.InferenceSession(tmp_path / "own.onnx").run(
+            ["value_bars", "value_weight"], {"observation": obs}
+        )
+        np.testing.assert_allclose(found[0], belief.bars, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[1], belief.weight, rtol=1e-4)
     # It finds mean and spread of returns that are normal: N(3, 2²) where the first number is positive, N(-1, ½²) else.
     critic = module.Gaussian(AgentConfig(critic_hidden=(16,)))
     rng = np.random.default_rng(1)

@@ -16,7 +16,9 @@ from mcclt import PPO, make_vec
 from mcclt.config import to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
 from mcclt.interop import export
+from mcclt.method.critics import CRITICS, Plain
 from mcclt.method.learner import Learner, without_numbers
+from mcclt.method.weighting import WEIGHTINGS, AccuracySeeking
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_to_dict
 from mcclt.training.model import Model
@@ -157,6 +159,40 @@ def test_after_learning(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["action"], model.predict(obs, deterministic=True, seed=8)[0], atol=1e-5)
 
 
+class Odd(Plain):
+    """A critic that needs what a graph has no node for."""
+
+    def predict(self, params: Any, obs: jax.Array) -> Any:
+        found = super().predict(params, obs)
+        return found._replace(mean=jax.lax.erf_inv(found.mean))
+
+
+class Inverse(AccuracySeeking):
+    """A weighting of somebody else."""
+
+    def raw(self, scaled_error: jax.Array) -> jax.Array:
+        return 1 / (1 + scaled_error)
+
+
+@needs_onnx
+def test_an_own_weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WEIGHTINGS, "inverse", Inverse)
+    model = make(critic="ensemble", weighting="inverse")
+    obs = observations(model)
+    found = run(export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True), obs)
+    np.testing.assert_allclose(found["value_weight"], 1 / (1 + 0.3 * found["value_error"]), rtol=1e-5)
+
+
+@needs_onnx
+def test_a_critic_beyond_the_graph_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CRITICS, "odd", Odd)
+    model = make(critic="odd")
+    with pytest.raises(ConfigError, match=r"critic 'odd' with uniform weights .* JAX's erf_inv.* the policy alone\.$"):
+        export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True)
+    assert not list(tmp_path.iterdir())
+    assert export.to_onnx(model, tmp_path / "policy.onnx").is_file()
+
+
 # --- the comparison ----------------------------------------------------------------------------------------
 
 
@@ -175,14 +211,13 @@ def test_another_policy_is_noticed(env: Any, off: float) -> None:
 @needs_onnx
 @pytest.mark.parametrize("wrong", ["bars", "mean", "std", "error", "weight"])
 def test_another_value_is_noticed(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, right = make(critic="normal"), export.add_value
+    model, right = make(critic="normal"), export.outputs
 
-    def spoilt(graph: export.Graph, *args: Any) -> tuple[str, ...]:
-        values = dict(zip(export.VALUE_OUTPUTS, right(graph, *args), strict=True))
-        values[wrong] = graph.op("Mul", values[wrong], 1.001)
-        return tuple(values.values())
+    def spoilt(*args: Any) -> tuple[jax.Array, ...]:
+        names = ("action", *export.VALUE_OUTPUTS)
+        return tuple(x * (1.001 if name == wrong else 1) for name, x in zip(names, right(*args), strict=True))
 
-    monkeypatch.setattr(export, "add_value", spoilt)
+    monkeypatch.setattr(export, "outputs", spoilt)
     with pytest.raises(MccltError, match=f"in its {wrong}: nothing was written"):
         export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True)
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,7 @@
 from mcclt.interop.export import to_onnx
 to_onnx("runs/hopper", "policy.onnx", seed=3)
 
-The graph is written from the parameters, node by node, and compared with the model before the file is.
+The graph is what the agent computes, traced and translated, and is compared with the model before the file is written.
 """
 
 import importlib.util
@@ -21,8 +21,8 @@ import numpy as np
 
 import mcclt
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
-from mcclt.method import critics, normal, normalisation, weighting
-from mcclt.method.nets import Params
+from mcclt.interop.translation import Graph, Untranslatable
+from mcclt.method import normalisation
 from mcclt.storage import checkpoint
 from mcclt.training.agent import Agent
 from mcclt.training.model import Model, load
@@ -86,7 +86,8 @@ def to_onnx(
         warnings.warn("onnxruntime is not installed: the graph was not compared with the model.", stacklevel=2)
     else:
         check(agent, data)
-    return write(Path(path), data)
+    checkpoint.write_atomically(Path(path), data)
+    return Path(path)
 
 
 def to_npz(
@@ -117,7 +118,8 @@ def to_npz(
     code = README.format(name=Path(path).name, size=spec.obs_size, last=len(policy["mlp"]) - 1, see=see, act=act)
     with io.BytesIO() as file:
         np.savez(file, allow_pickle=False, readme=code, metadata=json.dumps(metadata(agent)), **arrays)
-        return write(Path(path), file.getvalue())
+        checkpoint.write_atomically(Path(path), file.getvalue())
+    return Path(path)
 
 
 README = """\
@@ -174,103 +176,25 @@ def bounds(agent: Agent) -> dict[str, np.ndarray]:
     return {"action_low": low, "action_high": high}
 
 
-def write(path: Path, data: bytes) -> Path:
-    """The file, whole or not at all."""
-    checkpoint.write_atomically(path, data)
-    return path
-
-
 # --- the graph ---------------------------------------------------------------------------------------------
-
-
-class Graph:
-    """Nodes and constants under way. A value is known by its name; a number or array becomes a constant."""
-
-    def __init__(self) -> None:
-        from onnx import helper, numpy_helper
-
-        self._node, self._tensor = helper.make_node, numpy_helper.from_array
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def op(self, kind: str, *inputs: Any, name: str | None = None, **attributes: Any) -> str:
-        """Adds a node; returns the name of its output."""
-        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        output = name or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(self._node(kind, names, [output], **attributes))
-        return output
-
-    def constant(self, value: Any) -> str:
-        """Adds a constant: int64 for whole numbers, else float32."""
-        array = np.asarray(value)
-        array = array.astype(np.int64 if np.issubdtype(array.dtype, np.integer) else np.float32)
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(self._tensor(array, name))
-        return name
-
-    def mlp(self, layers: Params, x: str, activation: str) -> str:
-        """`nets.apply_mlp`."""
-        *hidden, last = layers
-        for layer in hidden:
-            x = self.op(activation, self.op("Gemm", x, layer["w"], layer["b"]))
-        return self.op("Gemm", x, last["w"], last["b"])
-
-    def normalised(self, norm: normalisation.Normaliser, x: str) -> str:
-        """`normalisation.normalise_obs`."""
-        if norm.obs is None:
-            return x
-        centred = self.op("Sub", x, norm.obs.mean[None])
-        scaled = self.op("Div", centred, normalisation.scale_of(norm.obs)[None])
-        return self.op("Min", self.op("Max", scaled, -normalisation.CLIP), normalisation.CLIP)
-
-    def mean(self, x: str, axis: int = 1, keepdims: int = 0) -> str:
-        """The mean along one axis."""
-        return self.op("ReduceMean", x, axes=[axis], keepdims=keepdims)
-
-    def ordered(self, x: str, n: int) -> str:
-        """The n numbers of each row, the smallest first."""
-        output = f"topk_{len(self.nodes)}"
-        node = self._node("TopK", [x, self.constant(np.array([n]))], [output, f"{output}_places"], axis=1, largest=0)
-        self.nodes.append(node)
-        return output
-
-    def stack(self, values: list[str]) -> str:
-        """Values of equal shape along a new first axis."""
-        return self.op("Concat", *(self.op("Unsqueeze", x, np.array([0])) for x in values), axis=0)
 
 
 def build(agent: Agent, value_distribution: bool) -> bytes:
     """The ONNX model of one agent, as the bytes of its file."""
     import onnx
 
-    graph, spec, facts = Graph(), agent.spec, metadata(agent)
-    policy, critic, norm = agent.state.policy, agent.state.critic, agent.state.norm
-    float32, int64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-
-    seen = graph.normalised(norm, "observation")
-    out = graph.mlp(policy["mlp"], seen, "Tanh")
-    if spec.discrete:
-        index = graph.op("ArgMax", out, axis=1, keepdims=0)
-        graph.op("Add", index, spec.action_start, name="action")
-        outputs = [onnx.helper.make_tensor_value_info("action", int64, ["batch"])]
-    else:
-        low, high = map(np.nan_to_num, bounds(agent).values())  # not every runtime knows infinity
-        graph.op("Min", graph.op("Max", out, low), high, name="action")
-        outputs = [onnx.helper.make_tensor_value_info("action", float32, ["batch", spec.action_size])]
+    facts, names = metadata(agent), ["action"]
     if value_distribution:
-        width = jax.eval_shape(agent.learner.predict, agent.state, np.zeros((1, spec.obs_size), np.float32)).bars.shape[
-            1
-        ]
-        for name, value in zip(VALUE_OUTPUTS, add_value(graph, agent, critic, seen), strict=True):
-            if norm.returns is not None and name in ("bars", "mean", "std"):  # as `Learner.predict` gives them
-                value = graph.op("Mul", value, normalisation.scale_of(norm.returns))
-            graph.op("Identity", value, name=f"value_{name}")
-            shape = ["batch", width] if name == "bars" else ["batch"]
-            outputs.append(onnx.helper.make_tensor_value_info(f"value_{name}", float32, shape))
-
-    inputs = [onnx.helper.make_tensor_value_info("observation", float32, ["batch", spec.obs_size])]
+        names += [f"value_{name}" for name in VALUE_OUTPUTS]
+    try:
+        graph = Graph(lambda obs: outputs(agent, obs, value_distribution), agent.spec.obs_size, names)
+    except Untranslatable as error:
+        raise ConfigError(
+            f"The value distribution of critic {agent.config.critic!r} with {agent.config.weighting} weights cannot be "
+            f"exported: it needs {error}, which this export has no ONNX for. Export the policy alone."
+        ) from None
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        onnx.helper.make_graph(graph.nodes, "policy", graph.inputs, graph.outputs, graph.constants),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="mcclt",
@@ -282,96 +206,19 @@ def build(agent: Agent, value_distribution: bool) -> bytes:
     return model.SerializeToString()
 
 
-def add_value(graph: Graph, agent: Agent, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str, str]:
-    """The critic's `predict` at what it has `seen`, and the weight; returns bars, mean, std, error, weight by name."""
-    critic = agent.learner.critic
-    kinds: dict[type, Callable[..., tuple[str, str, str, str]]] = {
-        critics.Plain: _plain,
-        critics.Ensemble: _ensemble,
-        critics.Quantile: _bars,
-        critics.Normal: _bars,
-    }
-    kind, name = type(critic), agent.config.critic
-    if kind not in kinds:
-        raise ConfigError(f"The value distribution of critic {name!r} cannot be exported: export the policy alone.")
-    bars, mean, std, error = kinds[kind](graph, critic, members, seen)
-    return bars, mean, std, error, _weight(graph, agent, error)
-
-
-def _plain(graph: Graph, critic: critics.Plain, members: tuple[Params, ...], seen: str) -> tuple[str, str, str, str]:
-    values = _values(graph, members, seen)
-    mean = graph.mean(values)
-    zero = graph.op("Sub", mean, mean)
-    return graph.mean(values, keepdims=1), mean, zero, zero
-
-
-def _ensemble(
-    graph: Graph, critic: critics.Ensemble, members: tuple[Params, ...], seen: str
-) -> tuple[str, str, str, str]:
-    values = _values(graph, members, seen)
-    centred = graph.op("Sub", values, graph.mean(values, keepdims=1))
-    squares = graph.op("ReduceSumSquare", centred, axes=[1], keepdims=0)
-    std = graph.op("Sqrt", graph.op("Div", squares, float(critic.members - 1)))
-    return values, graph.mean(values), std, std
-
-
-def _values(graph: Graph, members: tuple[Params, ...], seen: str) -> str:
-    return graph.op("Concat", *(graph.mlp(layers, seen, "Relu") for layers in members), axis=1)
-
-
-def _bars(
-    graph: Graph, critic: critics.Quantile | critics.Normal, members: tuple[Params, ...], seen: str
-) -> tuple[str, str, str, str]:
-    n, crossing_error = critic.config.n_quantiles, critic.config.crossing_error
-    all_bars, errors = [], []
-    for params in members:
-        bars = graph.mlp(_bar_layers(params, n), seen, "Relu")
-        _, std, sigmas, centred = _fit_normal(graph, bars, n)
-        residual = graph.op("Sub", centred, graph.op("Mul", std, normal.z_table(n)[None]))
-        error = graph.op("ReduceSumSquare", residual, axes=[1], keepdims=0)
-        if crossing_error is not None:
-            crossed = graph.op("Less", graph.op("ReduceMin", sigmas, axes=[1], keepdims=0), 0.0)
-            error = graph.op("Where", crossed, crossing_error, error)
-        all_bars.append(bars)
-        errors.append(error)
-    bars = graph.mean(graph.stack(all_bars), axis=0)
-    mean, std, _, _ = _fit_normal(graph, graph.ordered(bars, n), n)
-    return bars, mean, graph.op("Squeeze", std, np.array([1])), graph.mean(graph.stack(errors), axis=0)
-
-
-def _bar_layers(params: Params, n: int) -> Params:
-    """The layers whose outputs are the N bars; of a shared trunk, without the variance's output."""
-    if not isinstance(params, dict):
-        return params
-    *hidden, last = params["bars"] if "bars" in params else params["both"]
-    return [*hidden, {"w": last["w"][:, :n], "b": last["b"][:n]}]
-
-
-def _fit_normal(graph: Graph, bars: str, n: int) -> tuple[str, str, str, str]:
-    """`normal.fit_normal`: mean [B], std [B, 1], sigmas [B, N], and the bars less their mean [B, N]."""
-    z = normal.z_table(n)
-    informative = z != 0
-    inverse = np.divide(1, z, out=np.zeros_like(z), where=informative)
-    centred = graph.op("Sub", bars, graph.mean(bars, keepdims=1))
-    sigmas = graph.op("Mul", centred, inverse[None])
-    total = graph.op("ReduceSum", sigmas, np.array([1]), keepdims=1)
-    return graph.mean(bars), graph.op("Div", total, float(informative.sum())), sigmas, centred
-
-
-def _weight(graph: Graph, agent: Agent, error: str) -> str:
-    """`Learner.weights`, at the temperature of the last update."""
-    scheme, temperature = agent.learner.weighting, float(agent.state.temperature)
-    ones = graph.op("Add", graph.op("Sub", error, error), 1.0)
-    if isinstance(scheme, weighting.Uniform) or temperature <= 0:
-        return ones
-    scaled = graph.op("Mul", error, temperature)
-    if isinstance(scheme, weighting.AccuracySeeking):
-        falling = graph.op("Sigmoid", graph.op("Neg", scaled))
-        return graph.op("Add", graph.op("Mul", falling, 2 * (1 - scheme.w_min)), scheme.w_min)
-    if isinstance(scheme, weighting.ExplorationSeeking):
-        return graph.op("Add", scaled, 0.5)
-    name = agent.config.weighting
-    raise ConfigError(f"The weights of weighting {name!r} cannot be exported: export the policy alone.")
+def outputs(agent: Agent, obs: jax.Array, value_distribution: bool) -> tuple[jax.Array, ...]:
+    """What `Agent.act` and `Agent.believe` compute at obs [B, O], to be traced."""
+    learner, state, spec = agent.learner, agent.state, agent.spec
+    action = learner.policy.mode(state.policy, normalisation.normalise_obs(state.norm, obs))
+    if spec.discrete:
+        action += spec.action_start
+    else:
+        low, high = map(np.nan_to_num, bounds(agent).values())  # not every runtime knows infinity
+        action = jnp.clip(action, low[None], high[None])
+    if not value_distribution:
+        return (action,)
+    found = learner.predict(state, obs)
+    return action, found.bars, found.mean, found.std, found.error, learner.weights(state, found.error)
 
 
 # --- the comparison ----------------------------------------------------------------------------------------
