@@ -228,7 +228,7 @@ def test_the_folder_is_gone_before_its_claims_are(store: Store, monkeypatch: pyt
     order: list[str] = []
     release = runner._Running.release
     monkeypatch.setattr(runner._Running, "release", lambda self: (order.append("release"), release(self))[1])
-    monkeypatch.setattr(runner.shutil, "rmtree", lambda path, **_: order.append("delete"))
+    monkeypatch.setattr("mcclt.experiments.units.shutil.rmtree", lambda path, **_: order.append("delete"))
     go(store, cells_of(tiny(), 1), Scripted(store, {}))
     assert order[:2] == ["delete", "release"]
 

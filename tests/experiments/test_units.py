@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from drivers import SMALL, cells_of, tiny
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
-from mcclt.experiments.units import IN_COMMON, Unit, cut_off, leftovers, split
+from mcclt.experiments.units import IN_COMMON, Unit, cut_off, split
 from synthetic import make_result
 
 SETUPS = [
@@ -177,8 +177,7 @@ def test_a_note_without_its_folder_or_meaning(store: Store) -> None:
     for i, text in enumerate(["", "{", "null", "7", "[7]", '[["a"]]', '[["a","b","c","d"]]', '{"a": 1}', "\xff"]):
         (store.path / "work" / f"{i}.json").write_text(text, encoding="latin-1")
     assert cut_off(store, cells_of(SETUPS[0], 2), cells_of(SETUPS[0], 2)) == []
-    for file in leftovers(unit.folder(store)):
-        file.unlink(missing_ok=True)
+    unit.discard(store)
     assert not list((store.path / "work").glob(f"{unit.name}*"))
 
 

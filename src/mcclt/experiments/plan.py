@@ -101,16 +101,15 @@ def cells_of(
         seeds_fixed: whether a part's `most_seeds` is ignored, because the user chose the seeds.
         run: settings of the runs, such as `steps`.
     """
-    found: dict[tuple[Any, ...], Cell] = {}
+    found: dict[Cell, None] = {}
     for task in tasks:
         for part in parts:
             own = seeds if seeds_fixed or part.most_seeds is None else seeds[: part.most_seeds]
             for algo in (a for a in part.algos if not algos or a in algos):
                 for variant in (v for v in part.variants if not variants or v in variants):
                     setup = make_setup(task, algo, variant, config, **run)
-                    for seed in own:
-                        found.setdefault((*setup.key, seed), (setup, seed))
-    return list(found.values())
+                    found |= dict.fromkeys((setup, seed) for seed in own)
+    return list(found)
 
 
 def check_names(tasks: Sequence[str], algos: Sequence[str]) -> tuple[list[str], list[str]]:

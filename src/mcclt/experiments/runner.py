@@ -6,19 +6,18 @@ system, a dead worker's unit is tried again from its last checkpoint.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import filelock
 
 from mcclt.errors import MccltError
 from mcclt.experiments.store import Cell, Store
-from mcclt.experiments.units import Outcome, Unit, cut_off, leftovers, split
+from mcclt.experiments.units import Outcome, Unit, cut_off, split
 from mcclt.experiments.workers import ATTEMPTS, Workers
 
 
@@ -41,23 +40,18 @@ class Display(Protocol):
 
     def begin(self, cells: int, steps: int) -> None:
         """The work ahead: cells, and environment steps of them all."""
-        ...
 
     def unit_began(self, unit: Unit) -> None:
         """A unit is under way."""
-        ...
 
     def progress(self, name: str, step: int, text: str) -> None:
         """A unit has come to `step` (of each agent)."""
-        ...
 
     def unit_ended(self, unit: Unit, written: int) -> None:
         """A unit is over, and gave so many results."""
-        ...
 
     def say(self, text: str) -> None:
         """Something to read."""
-        ...
 
 
 @dataclass
@@ -65,8 +59,7 @@ class _Running:
     """A unit under way, and the claims on those of its cells that are to be written."""
 
     unit: Unit
-    folder: Path
-    claims: dict[tuple[str, str, str, int], filelock.BaseFileLock]
+    claims: dict[Cell, filelock.BaseFileLock]
     attempts: int = 0
 
     def release(self) -> None:
@@ -94,57 +87,49 @@ def run_cells(
         mix: whether a unit may hold several setups (worth it on a GPU).
         keep_agents: whether the agents themselves are stored, too.
     """
-    cells = list({(*setup.key, seed): (setup, seed) for setup, seed in cells}.values())
+    cells = list(dict.fromkeys(cells))
     todo = store.missing(cells)
     tally = Tally(there=len(cells) - len(todo))
     display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
     pending = cut_off(store, cells, todo)
-    known = {key for unit in pending for key in unit.keys}
-    rest = [(setup, seed) for setup, seed in todo if (*setup.key, seed) not in known]
-    pending += split(rest, population, mix, workers.capacity)
+    known = {cell for unit in pending for cell in unit.cells}
+    pending += split([cell for cell in todo if cell not in known], population, mix, workers.capacity)
     running: dict[Future[Outcome], _Running] = {}
 
     def submit(one: _Running) -> None:
-        future = workers.submit(dataclasses.replace(one.unit, keep_agents=keep_agents), one.folder)
-        running[future] = one
+        one.attempts += 1
+        unit = dataclasses.replace(one.unit, keep_agents=keep_agents)
+        running[workers.submit(unit, unit.folder(store))] = one
 
     def fail(one: _Running, why: str) -> None:
         tally.failures.append(f"{one.unit.name}: {why}")
         one.release()
         display.unit_ended(one.unit, 0)
 
-    held: list[_Running] = []
-    try:
+    with contextlib.ExitStack() as stack:
         while pending or running:
             while pending and len(running) < workers.capacity:
                 began, again = _begin(store, pending.pop(0), tally, mix)
                 pending[:0] = again
                 if began is not None:
-                    held.append(began)
+                    stack.callback(began.release)
                     display.unit_began(began.unit)
                     submit(began)
             finished = concurrent.futures.wait(running, timeout=0.3, return_when=concurrent.futures.FIRST_COMPLETED)
             for name, step, text in workers.news():
                 display.progress(name, step, text)
-            dead = []
             for future in finished.done:
                 one = running.pop(future)
                 try:
                     _finish(store, one, future.result(), tally, display)
                 except workers.deaths:
-                    dead.append(one)
+                    if one.attempts < ATTEMPTS:
+                        display.say(f"A process died; {one.unit.name} continues from its last checkpoint.")
+                        submit(one)
+                    else:
+                        fail(one, f"its process died {ATTEMPTS} times. Is memory short?")
                 except Exception as error:  # whatever it is, the other units go on
                     fail(one, _sentence(error))
-            for one in dead:
-                one.attempts += 1
-                if one.attempts < ATTEMPTS:
-                    display.say(f"A process died; {one.unit.name} continues from its last checkpoint.")
-                    submit(one)
-                else:
-                    fail(one, f"its process died {ATTEMPTS} times. Is memory short?")
-    finally:
-        for one in held:
-            one.release()
     return tally
 
 
@@ -155,23 +140,21 @@ def _begin(store: Store, unit: Unit, tally: Tally, mix: bool) -> tuple[_Running 
         The unit with its claims; or, if only some of its cells are to be had, smaller units in its place.
     """
     missing = [cell for cell in unit.cells if not store.has(cell)]
-    claims, own, taken = {}, [], 0
-    for setup, seed in missing:
-        if (claim := store.claim((setup, seed))) is None:
+    running, taken = _Running(unit, {}), 0
+    for cell in missing:
+        if (claim := store.claim(cell)) is None:
             taken += 1
-        elif store.has((setup, seed)):  # finished between the look and the claim
+        elif store.has(cell):  # finished between the look and the claim
             claim.release()
         else:
-            claims[(*setup.key, seed)] = claim
-            own.append((setup, seed))
-    folder = unit.folder(store)
-    running = _Running(unit, folder, claims)
-    if own and (len(own) == len(unit.cells) or (folder.is_dir() and not taken)):
+            running.claims[cell] = claim
+    own, begun = list(running.claims), unit.folder(store).is_dir()
+    if own and (len(own) == len(unit.cells) or (begun and not taken)):
         # Whole; or cut off earlier, with some cells written since, which go along because the checkpoint has them.
         unit.note(store)
         return running, []
     running.release()
-    if folder.is_dir() and taken:  # somebody is at it, or at some of its cells: leave it to them
+    if begun and taken:  # somebody is at it, or at some of its cells: leave it to them
         tally.elsewhere += len(missing)
         return None, []
     tally.elsewhere += taken
@@ -179,15 +162,13 @@ def _begin(store: Store, unit: Unit, tally: Tally, mix: bool) -> tuple[_Running 
 
 
 def _finish(store: Store, one: _Running, outcome: Outcome, tally: Tally, display: Display) -> None:
-    wanted = [(setup, result) for setup, result in outcome.results if (*setup.key, result.seed) in one.claims]
-    for (setup, seed), model in outcome.agents:
-        if (*setup.key, seed) in one.claims:
-            store.write_agent((setup, seed), model)
+    wanted = [(setup, result) for setup, result in outcome.results if (setup, result.seed) in one.claims]
+    for cell, model in outcome.agents:
+        if cell in one.claims:
+            store.write_agent(cell, model)
     for setup, result in wanted:  # last: a cell that is there is not computed again
         store.write(setup, result)
-    shutil.rmtree(one.folder, ignore_errors=True)
-    for file in leftovers(one.folder):
-        file.unlink(missing_ok=True)
+    one.unit.discard(store)
     one.release()  # last: whoever claims a cell that got no result does not meet the old folder
     tally.done += len(wanted)
     tally.failures += outcome.failures

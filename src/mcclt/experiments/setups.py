@@ -42,9 +42,9 @@ CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
 CONFIGS = ("authors", "fixed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
-    """One entry of a table. Two setups are the same experiment if their `key`s are equal."""
+    """One entry of a table. Setups with equal `key`s are the same experiment, and equal."""
 
     variant: str
     """A name of `config.VARIANTS`, perhaps with changed settings: mcclt, mcclt@n_quantiles=4+trunk=shared."""
@@ -92,6 +92,14 @@ class Setup:
     def key(self) -> tuple[str, str, str]:
         """(task, name, digest): also its path in a store."""
         return self.task, self.name, self.digest
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same experiment."""
+        return isinstance(other, Setup) and self.key == other.key
+
+    def __hash__(self) -> int:
+        """Of its key."""
+        return hash(self.key)
 
 
 def _settings(run: RunConfig, agent: AgentConfig) -> dict[str, Any]:

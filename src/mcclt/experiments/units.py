@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+import shutil
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,14 @@ class Unit:
 
     def note(self, store: Store) -> None:
         """Says which agents the folder holds, so that another plan that wants them can go on with it."""
-        files.write_atomically(_note_of(self.folder(store)), json.dumps(self.keys).encode())
+        files.write_atomically(_beside(self.folder(store), ".json"), json.dumps(self.keys).encode())
+
+    def discard(self, store: Store) -> None:
+        """Removes its training, and what is beside it."""
+        folder = self.folder(store)
+        shutil.rmtree(folder, ignore_errors=True)
+        for file in (_beside(folder, ".json"), lock_of(folder)):
+            file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -72,18 +80,13 @@ class Outcome:
     """Models, compressed, of those that have one, if they were wanted."""
 
 
-def _note_of(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".json")
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.with_name(folder.name + suffix)
 
 
 def lock_of(folder: Path) -> Path:
     """Held by the process that trains in a folder."""
-    return folder.with_name(folder.name + ".lock")
-
-
-def leftovers(folder: Path) -> list[Path]:
-    """The files beside a folder that go with it."""
-    return [_note_of(folder), lock_of(folder)]
+    return _beside(folder, ".lock")
 
 
 def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -> list[Unit]:
@@ -96,20 +99,19 @@ def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -
         workers: that train units side by side: no unit has more than its share of all agents, and the largest come
             first.
     """
-    setups = {setup.key: setup for setup, _ in cells}
-    seeds: dict[tuple[str, str, str], list[int]] = {}
+    seeds: dict[Setup, list[int]] = {}
     for setup, seed in cells:
-        seeds.setdefault(setup.key, []).append(seed)
-    together: dict[tuple[Any, ...], list[Setup]] = {}
-    for key, wanted in seeds.items():
-        setup = setups[key]
+        seeds.setdefault(setup, []).append(seed)
+    together: dict[tuple[Hashable, ...], list[Setup]] = {}
+    for setup, wanted in seeds.items():
         common = (setup.task, *(str(setup.settings[name]) for name in IN_COMMON))
-        together.setdefault((tuple(wanted), common, () if mix else key), []).append(setup)
-    blocks = [(some, key[0]) for key, members in together.items() for some in _chunks(members, population)]
+        together.setdefault((tuple(wanted), common, None if mix else setup), []).append(setup)
     units = []
-    for some, wanted_by_all in blocks:
-        share = math.ceil(len(cells) / workers / len(some))
-        units += [Unit(some, part) for part in _chunks(wanted_by_all, max(1, min(population // len(some), share)))]
+    for setups in together.values():
+        for some in _chunks(setups, population):
+            share = math.ceil(len(cells) / workers / len(some))
+            size = max(1, min(population // len(some), share))
+            units += [Unit(some, part) for part in _chunks(seeds[some[0]], size)]
     return units if workers == 1 else sorted(units, key=lambda unit: -len(unit.cells))  # so that they end together
 
 
@@ -125,19 +127,17 @@ def cut_off(store: Store, cells: Sequence[Cell], todo: Sequence[Cell]) -> list[U
         cells: the plan's.
         todo: those of them that have no result; a unit has at least one.
     """
-    wanted = {(*setup.key, seed) for setup, seed in todo}
-    setups = {setup.key: setup for setup, _ in cells}
+    setups, wanted = {setup.key: setup for setup, _ in cells}, set(todo)
     found: list[Unit] = []
-    others: set[tuple[str, str, str, int]] = set()
+    taken: set[Cell] = set()
     for note in sorted((store.path / "work").glob("*.json")):
         try:
-            keys = [(str(t), str(n), str(d), int(s)) for t, n, d, s in json.loads(note.read_text(encoding="utf-8"))]
-        except (OSError, ValueError, TypeError):
-            continue  # not ours to judge; the same unit is found again by its name
-        own = dict.fromkeys(key[:3] for key in keys)
-        if all(key in setups for key in own) and not wanted.isdisjoint(keys) and others.isdisjoint(keys):
-            unit = Unit(tuple(setups[key] for key in own), tuple(dict.fromkeys(key[3] for key in keys)))
-            if unit.folder(store).is_dir():
-                found.append(unit)
-                others.update(keys)
+            keys = json.loads(note.read_text(encoding="utf-8"))
+            own = [(setups[str(t), str(n), str(d)], int(seed)) for t, n, d, seed in keys]
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # another plan's, or not ours to judge; the same unit is found again by its name
+        unit = Unit(tuple(dict.fromkeys(setup for setup, _ in own)), tuple(dict.fromkeys(seed for _, seed in own)))
+        if not wanted.isdisjoint(own) and taken.isdisjoint(own) and unit.folder(store).is_dir():
+            found.append(unit)
+            taken.update(own)
     return found

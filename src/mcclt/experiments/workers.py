@@ -1,6 +1,7 @@
 """Where units are trained: in this process, in several, or on a Ray cluster."""
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -10,12 +11,12 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.managers import SyncManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mcclt import interrupts
 from mcclt.errors import ConfigError, MccltError, MissingExtraError
@@ -28,32 +29,28 @@ News = tuple[str, int, str]
 """The name of a unit, the step it has come to, and a few words."""
 
 
-class Workers(Protocol):
+class Workers:
     """Where units are trained."""
 
-    capacity: int
+    capacity: int = 1
     """How many units at once."""
-    deaths: tuple[type[Exception], ...]
+    deaths: tuple[type[Exception], ...] = ()
     """What a unit's future raises when its worker died; the unit may then be tried again."""
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Begins a unit."""
-        ...
+        raise NotImplementedError
 
-    def news(self) -> Iterator[News]:
+    def news(self) -> Iterable[News]:
         """What running units said since last asked."""
-        ...
+        return ()
 
     def close(self) -> None:
         """Ends them."""
-        ...
 
 
-class InProcess:
-    """This process, one unit after the other."""
-
-    capacity = 1
-    deaths: tuple[type[Exception], ...] = ()
+class InProcess(Workers):
+    """This process, one unit after the other; whoever listens hears its news at once."""
 
     def __init__(self, listen: Callable[[str, int, str], None]) -> None:
         self._listen = listen
@@ -69,18 +66,11 @@ class InProcess:
             future.set_exception(error)
         return future
 
-    def news(self) -> Iterator[News]:
-        """Nothing: it was heard at once."""
-        return iter(())
 
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class Processes:
+class Processes(Workers):
     """Several processes on this machine, each alone in its pool: one that dies takes no other with it."""
 
-    deaths: tuple[type[Exception], ...] = (BrokenProcessPool,)
+    deaths = (BrokenProcessPool,)
 
     def __init__(self, count: int, pin: bool) -> None:
         """Starts none yet.
@@ -105,17 +95,13 @@ class Processes:
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Begins it in a free process, a new one if that has died."""
         place = next(i for i in range(self.capacity) if i not in self._futures or self._futures[i].done())
-
-        def submit() -> Future[Outcome]:
-            return self._pools[place].submit(_train_in_child, unit, folder, self._queue, self._stop)
-
+        work = functools.partial(_train_in_child, unit, folder, self._queue, self._stop)
         try:
-            future = submit()
+            self._futures[place] = self._pools[place].submit(work)
         except BrokenProcessPool:
             self._pools[place] = self._pool(place)
-            future = submit()
-        self._futures[place] = future
-        return future
+            self._futures[place] = self._pools[place].submit(work)
+        return self._futures[place]
 
     def news(self) -> Iterator[News]:
         """From all processes."""
@@ -169,7 +155,7 @@ def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outc
         raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
 
 
-class RayCluster:
+class RayCluster(Workers):
     """A Ray cluster: units are Ray tasks."""
 
     def __init__(self, store: Store, address: str | None, cpus: float | None, gpus: float) -> None:
@@ -193,14 +179,9 @@ class RayCluster:
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"No Ray cluster at {address!r}: {str(error).splitlines()[0]}") from None
-        self._ray = ray
-        raised = ray.exceptions
-        self.deaths: tuple[type[Exception], ...] = (
-            raised.WorkerCrashedError,
-            raised.NodeDiedError,
-            raised.OutOfMemoryError,
-            raised.ObjectLostError,  # it had ended, but its node died before we had its results
-        )
+        self._ray, raised = ray, ray.exceptions
+        # The last: it had ended, but its node died before we had its results.
+        self.deaths = (raised.WorkerCrashedError, raised.NodeDiedError, raised.OutOfMemoryError, raised.ObjectLostError)
         total = ray.cluster_resources()
         cpus = cpus or min(2.0, total.get("CPU", 1.0))
         if total.get("CPU", 0) < cpus or total.get("GPU", 0) < gpus:
@@ -217,9 +198,8 @@ class RayCluster:
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Hands it to Ray."""
-        return self._task.remote(
-            unit, folder.absolute(), self._store.path.absolute(), self._store.id, self._queue
-        ).future()
+        store = self._store.path.absolute()
+        return self._task.remote(unit, folder.absolute(), store, self._store.id, self._queue).future()
 
     def news(self) -> Iterator[News]:
         """From all nodes."""
@@ -249,7 +229,5 @@ def _train_in_cluster(unit: Unit, folder: Path, store: Path, store_id: str, news
         shared = Store(store).id == store_id
     except MccltError:
         shared = False
-    with contextlib.ExitStack() as stack:
-        if not shared:  # another file system: a unit that is cut off starts again
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / folder.name
-        return _train(unit, folder, report)
+    with tempfile.TemporaryDirectory() as own:  # on another file system a unit that is cut off starts again
+        return _train(unit, folder if shared else Path(own) / folder.name, report)
