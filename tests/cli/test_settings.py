@@ -134,6 +134,30 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
 
 
 @pytest.mark.parametrize(
+    "flags, file, message",
+    [
+        ("--cg-damping 1", "", "--cg-damping has no effect: TRPO reads it, and PPO is to be trained."),
+        ("--cg-damping 0.1", "", "--cg-damping has no effect"),  # also where it is the default
+        ("--algo trpo --clip-range 0.1", "", "--clip-range has no effect: PPO reads it, and TRPO"),
+        ("--variants trpo-plain,trpo-mcclt --learning-rate 1e-4", "", "--learning-rate has no effect"),
+        ("", "cg_damping = 1.0", "cg_damping in settings.toml has no effect: TRPO reads it, and PPO"),
+        ("--algo trpo --preset paper", "clip_range = 0.3", "clip_range in settings.toml has no effect"),
+        ("", '[groups.a]\nalgo = "trpo"\n[groups.b]\ncg_damping = 1.0', "cg_damping in [groups.b] has no effect"),
+    ],
+)
+def test_settings_of_the_other_algorithm(mcclt: Cli, flags: str, file: str, message: str) -> None:
+    assert message in mcclt.refused("train", "Hopper-v5", *flags.split(), "--config", toml(file))
+
+
+def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
+    both = resolved("Hopper-v5", *"--variants plain,trpo-plain --cg-damping 1 --clip-range 0.1".split())
+    assert [(g.cg_damping, g.clip_range) for g in both.groups.values()] == [(1, 0.1)] * 2
+    resolved("Hopper-v5", "--config", toml("cg_damping = 1\n[groups.a]\nalgo = 'trpo'\n[groups.b]\nclip_range = 0.1"))
+    resolved("Hopper-v5", "--config", toml("cg_damping = 0.1"))  # the default, as stored configurations have it
+    resolved("Hopper-v5", *"--algo mine --cg-damping 1 --clip-range 0.1".split())  # an own update may read any
+
+
+@pytest.mark.parametrize(
     "args, message",
     [
         ([], "Which task?"),

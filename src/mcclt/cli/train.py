@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import Positional, Suppress
 
-from mcclt.cli.command import Command
+from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.config import FREE, PARTS, PRESETS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
 from mcclt.console import plain_console
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mcclt.training.job import Job
+
+
+ALGORITHM = {
+    name: title.lower()
+    for name, sentence in sentences(AgentConfig).items()
+    if (title := sentence.partition(": ")[0]) in ("PPO", "TRPO")
+}
+"""The settings that one algorithm alone reads, and which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +137,11 @@ class Train(Command, RunConfig, AgentConfig):
         else:
             agent = self._agent(task, file | flags)
             agents = {_label(agent): agent}
+        _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
+        # A file may state defaults, as stored configurations do.
+        _refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
+        for group, settings in groups.items():
+            _refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
         return override(RunConfig("", groups=agents), run)
 
     def _agent(self, task: Any, settings: dict[str, Any]) -> AgentConfig:
@@ -159,6 +172,22 @@ class Train(Command, RunConfig, AgentConfig):
         if run.get("steps", stored.steps) < stored.steps:
             raise ConfigError(f"{path} was started with {stored.steps:,} steps, which can only be raised.")
         return override(stored, {name: value for name, value in run.items() if name in FREE})
+
+
+def _changed(settings: Mapping[str, Any]) -> list[str]:
+    """Those that are not at their defaults."""
+    return [name for name, value in settings.items() if value != getattr(AgentConfig, name)]
+
+
+def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
+    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
+    algos = {agent.algo for agent in agents}
+    for what, name in names.items():
+        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
+            if ALGORITHM.get(name) == own and algos == {other}:
+                raise ConfigError(
+                    f"{what} has no effect: {own.upper()} reads it, and {other.upper()} is to be trained."
+                )
 
 
 def _variant(name: str) -> dict[str, Any]:
