@@ -198,7 +198,7 @@ def test_other_configurations_are_not_compared(tmp_path):
 def test_own_algorithms_are_no_settings_of_the_papers(tmp_path):
     results = store_of(tmp_path, {(t, "ppo", v): 100 for t in PAPER_TASKS for v in ("mcclt", "ensemble")})
     own = [dataclasses.replace(s, algo="mine") for s in results.series]
-    found = claims.contrasts(dataclasses.replace(results, series=(*results.series, *own)), "mcclt", "ensemble")
+    found = contrasts.contrasts(dataclasses.replace(results, series=(*results.series, *own)), "mcclt", "ensemble")
     assert contrasts.scope(found) == "8 of the paper's 16 settings and 8 settings outside the paper"
 
 
@@ -254,7 +254,7 @@ def test_own_tasks(tmp_path):
     ]
     # 1 + (−300 + 900)/900: better stays better where returns are negative.
     series = results.main("Pendulum-v1", "ppo", "mcclt")
-    assert claims.normalised(results, series).mean() == pytest.approx(1 + 600 / 900, rel=1e-4)
+    assert contrasts.normalised(results, series).mean() == pytest.approx(1 + 600 / 900, rel=1e-4)
 
 
 def test_settings_without_a_number_of_final_episodes():
@@ -268,9 +268,22 @@ def test_settings_without_a_number_of_final_episodes():
 
 def test_reference(tmp_path):
     results = store_of(tmp_path, {("Hopper", "ppo", "plain"): 100, ("Hopper-v5", "ppo", "qr"): 1})
-    assert claims.reference(results, "Hopper-v4", "ppo") == (2973, pytest.approx(math.sqrt(2.5), rel=1e-3))
-    assert claims.reference(results, "Hopper-v5", "ppo") == (2973, 0)
-    assert claims.reference(results, "Pendulum-v1", "ppo") is None
+    assert contrasts.reference(results, "Hopper-v4", "ppo") == (2973, pytest.approx(math.sqrt(2.5), rel=1e-3))
+    assert contrasts.reference(results, "Hopper-v5", "ppo") == (2973, 0)
+    assert contrasts.reference(results, "Pendulum-v1", "ppo") is None
+
+
+def test_normalised_by_hand(tmp_path):
+    means = {
+        ("Hopper", "ppo", "qr"): 2973 / 2,
+        ("Pendulum-v1", "ppo", "plain"): 0.5,
+        ("Pendulum-v1", "ppo", "qr"): 10.5,
+    }
+    results = store_of(tmp_path, means, config="fixed")
+    hopper, pendulum = (results.main(task, "ppo", "qr") for task in ("Hopper-v4", "Pendulum-v1"))
+    assert contrasts.normalised(results, hopper).mean() == pytest.approx(0.5)  # of the paper's 2973
+    # The reference 0.5 is within the baseline's spread, √2.5: 1 + (10.5 − 0.5)/√2.5.
+    assert contrasts.normalised(results, pendulum).mean() == pytest.approx(1 + 10 / math.sqrt(2.5))
 
 
 # --- cost ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ def tasks_of(matrix: np.ndarray) -> list[np.ndarray]:
     return list(matrix.T)
 
 
+def pairs_of(a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(zip(a.T, b.T, strict=True))
+
+
 # --- one group -------------------------------------------------------------------------------------------------
 
 
@@ -155,16 +159,6 @@ def test_seeds_needed_at_the_ends():
 # --- several tasks ---------------------------------------------------------------------------------------------
 
 
-def test_normalise_by_hand():
-    np.testing.assert_allclose(aggregates.normalise(np.array([0.0, 100.0, 150.0]), 100), [0, 1, 1.5])
-    # −100 is better than −200, and stays so: 1 + (−100 + 200)/200.
-    np.testing.assert_allclose(aggregates.normalise(np.array([-200.0, -100.0]), -200), [1, 1.5])
-    # The reference 0.1 is within a spread of 5: 1 + (10.1 − 0.1)/5.
-    np.testing.assert_allclose(aggregates.normalise(np.array([10.1]), 0.1, 5), [3])
-    with pytest.raises(ValueError, match="no scale"):
-        aggregates.normalise(np.array([1.0]), 0)
-
-
 def test_iqm_against_rliable_and_scipy():
     assert aggregates.iqm(tasks_of(B)) == pytest.approx(RLIABLE_IQM_B)  # 12 runs
     x = rng().normal(size=(30, 8))
@@ -211,41 +205,41 @@ def test_bootstrap_of_one_seed_is_unknown():
 
 
 def test_improvement_against_rliable():
-    got = aggregates.probability_of_improvement(tasks_of(A), tasks_of(B), rng(), draws=20_000)
-    assert got.probability == pytest.approx(RLIABLE_IMPROVEMENT)
+    got = aggregates.probability_of_improvement(pairs_of(A, B), rng(), draws=20_000)
+    assert got.value == pytest.approx(RLIABLE_IMPROVEMENT)
     np.testing.assert_allclose([got.low, got.high], RLIABLE_IMPROVEMENT_INTERVAL, atol=0.02)
     assert got.tasks == 3
 
 
 def test_improvement_by_hand():
     # 1 3 against 2 3: 1 > nothing; 3 > 2 and 3 = 3: (0 + 0 + 1 + ½)/4.
-    got = aggregates.probability_of_improvement([np.array([1.0, 3.0])], [np.array([2.0, 3.0])], rng())
-    assert got.probability == 0.375
+    got = aggregates.probability_of_improvement([(np.array([1.0, 3.0]), np.array([2.0, 3.0]))], rng())
+    assert got.value == 0.375
 
 
 @pytest.mark.parametrize("step", [1e-9, 0.5])  # without ties, and with
 def test_improvement_on_one_task_is_mann_whitney(step):
     a, b = (np.round(rng().normal(m, 1, n) / step) * step for m, n in ((0.5, 12), (0, 9)))
     expected = scipy_stats.mannwhitneyu(a, b, method="asymptotic")
-    got = aggregates.probability_of_improvement([a], [b], rng())
+    got = aggregates.probability_of_improvement([(a, b)], rng())
     assert got.p == pytest.approx(expected.pvalue, rel=1e-9)
-    assert got.probability == pytest.approx(expected.statistic / (12 * 9))
+    assert got.value == pytest.approx(expected.statistic / (12 * 9))
 
 
 def test_improvement_test_holds_its_level():
     # No difference, three seeds a side, four tasks: at most about 5 % of 1,000 stores may look significant.
     draws = rng().normal(size=(1000, 2, 4, 3))
-    p = [aggregates.probability_of_improvement(list(a), list(b), rng(), draws=1).p for a, b in draws]
+    p = [aggregates.probability_of_improvement(list(zip(a, b, strict=True)), rng(), draws=1).p for a, b in draws]
     assert 0.02 < np.mean(np.array(p) < 0.05) < 0.065
 
 
 def test_improvement_of_few():
     # Complete separation of 3 against 3 is the best of 20 arrangements: an exact p of 0.1, and never below 0.05.
-    assert aggregates.probability_of_improvement([np.arange(3.0) + 9], [np.arange(3.0)], rng()).p > 0.05
-    one = aggregates.probability_of_improvement([np.array([2.0])], [np.array([1.0, 0.0])], rng())
-    assert one.probability == 1 and math.isnan(one.low)
-    assert aggregates.probability_of_improvement([np.ones(3)], [np.ones(3)], rng()).p is None
-    assert math.isnan(aggregates.probability_of_improvement([], [], rng()).probability)
+    assert aggregates.probability_of_improvement([(np.arange(3.0) + 9, np.arange(3.0))], rng()).p > 0.05
+    one = aggregates.probability_of_improvement([(np.array([2.0]), np.array([1.0, 0.0]))], rng())
+    assert one.value == 1 and math.isnan(one.low)
+    assert aggregates.probability_of_improvement([(np.ones(3), np.ones(3))], rng()).p is None
+    assert math.isnan(aggregates.probability_of_improvement([], rng()).value)
 
 
 def test_profile_against_rliable():
@@ -254,9 +248,9 @@ def test_profile_against_rliable():
 
 def test_mean_difference_of_one_task_is_welch():
     a, b = rng().normal(1, 1, 6), np.random.default_rng(1).normal(0, 2, 9)
-    got, welch = aggregates.mean_difference([a], [b]), stats.compare(a, b)
+    got, welch = aggregates.mean_difference([(a, b)]), stats.compare(a, b)
     np.testing.assert_allclose(
-        [got.difference, got.low, got.high, got.p], [welch.difference, welch.low, welch.high, welch.p], rtol=1e-10
+        [got.value, got.low, got.high, got.p], [welch.difference, welch.low, welch.high, welch.p], rtol=1e-10
     )
 
 
@@ -264,5 +258,5 @@ def test_mean_difference_covers_the_truth():
     # Three tasks with spreads 1, 3 and 9, five seeds a side, a true difference of 0: 95 % of intervals hold it.
     scale = np.array([1.0, 3.0, 9.0])[:, None]
     draws = rng().normal(size=(2000, 2, 3, 5)) * scale
-    found = [aggregates.mean_difference(list(a), list(b)) for a, b in draws]
+    found = [aggregates.mean_difference(list(zip(a, b, strict=True))) for a, b in draws]
     assert np.mean([f.low < 0 < f.high for f in found]) == pytest.approx(0.95, abs=0.015)

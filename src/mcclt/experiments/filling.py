@@ -10,6 +10,9 @@ from mcclt.experiments import plan
 from mcclt.experiments.results import Results, Series
 from mcclt.experiments.setups import CONFIGS, change, make_setup
 
+SHOWN = 5
+"""Commands listed one by one; a whole part of the paper is one command anyway."""
+
 
 def compare(
     tasks: Sequence[str],
@@ -27,6 +30,27 @@ def compare(
     how = ["--seeds", seeds, "--steps", str(steps), "--episodes", str(episodes)]
     stepped = ["--engine", engine] if engine else []
     return shlex.join(["mcclt", "compare", *what, *how, *stepped, "--store", store])
+
+
+def whole(results: Results, option: str, name: str) -> str:
+    """The command for a whole part of the paper, such as --table 1."""
+    return shlex.join(["mcclt", "reproduce", option, name, "--store", _store(results)])
+
+
+def part_of(variant: str) -> tuple[str, str, plan.Part | None]:
+    """Which part of the paper holds a variant: its option, its name, and itself."""
+    for option, parts in (("--table", plan.TABLES), ("--figure", plan.FIGURES), ("--ablation", plan.ABLATIONS)):
+        for name, part in parts.items():
+            if variant in part.variants:
+                return option, name, part
+    return "--table", "1", None
+
+
+def few_of(commands: Sequence[str]) -> tuple[str, ...]:
+    """The first few of many commands or sentences, each once."""
+    commands = list(dict.fromkeys(commands))
+    more = len(commands) - SHOWN
+    return (*commands[:SHOWN], *([f"And {more} more of this kind."] if more > 0 else []))
 
 
 def _store(results: Results) -> str:
@@ -49,17 +73,13 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     if near:
         like = max(near, key=lambda s: (len(s.results), s.steps))
         seeds, steps, episodes = max(2, len(like.results)), like.steps, _episodes(like)
-    limits = [_most_seeds(v) for v in variants]
-    seeds = min([seeds, *(n for n in limits if n is not None)]) if None not in limits else seeds
+    parts = [part for v in variants if (part := part_of(v)[2]) is not None]
+    limits = [part.most_seeds for part in parts if part.most_seeds is not None]
+    if len(limits) == len(variants):  # only drawings show them
+        seeds = min(seeds, *limits)
     fixed = not all(map(has_paper_preset, tasks)) or any(s.configs == {"fixed"} for s in near)
     config = "fixed" if fixed else "authors"
     return compare(tasks, [algo], variants, config, _spelt(range(seeds)), steps, episodes, _store(results))
-
-
-def _most_seeds(variant: str) -> int | None:
-    """Seeds that suffice for a variant that only a drawing shows."""
-    parts = [*plan.TABLES.values(), *plan.FIGURES.values(), *plan.ABLATIONS.values()]
-    return next((part.most_seeds for part in parts if variant in part.variants), None)
 
 
 # --- all of it again -------------------------------------------------------------------------------------------

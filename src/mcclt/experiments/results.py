@@ -1,5 +1,6 @@
 """What a store holds, as statistics, tables, figures and the report read it. Nothing here imports JAX."""
 
+import collections
 import functools
 import math
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from mcclt.config import VARIANTS
 from mcclt.errors import MccltError
+from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, bare_task, make_setup
 
 NAMES = {
@@ -137,7 +139,7 @@ class Results:
 
     def __post_init__(self) -> None:
         """Chooses the series that stands for each (task, algo, variant)."""
-        for setting in dict.fromkeys((s.task, s.algo) for s in self.series):
+        for setting in self.settings:
             members = [s for s in self.series if (s.task, s.algo) == setting]
             config, steps = _most_trained(members)
             best_last = sorted(
@@ -158,6 +160,15 @@ class Results:
     def mains(self) -> tuple[Series, ...]:
         """One series per (task, algo, variant)."""
         return tuple(s for s in self.series if self.main(s.task, s.algo, s.variant) is s)
+
+    def of(self, variant: str) -> list[Series]:
+        """The series that stand for a variant, one per setting."""
+        return [s for s in self.mains if s.variant == variant]
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """(task, algo) that there is anything of."""
+        return list(dict.fromkeys((s.task, s.algo) for s in self.series))
 
     @property
     def tasks(self) -> list[str]:
@@ -188,9 +199,9 @@ def gather(
     path: Path | None = None,
 ) -> Results:
     """Puts results together by setup; `settings` by (task, name, digest)."""
-    groups: dict[tuple[str, str, str, str], list[Result]] = {}
+    groups: dict[tuple[str, str, str, str], list[Result]] = collections.defaultdict(list)
     for r in results:
-        groups.setdefault((r.task, r.algo, r.variant, r.digest), []).append(r)
+        groups[r.task, r.algo, r.variant, r.digest].append(r)
     series = [
         Series(task, algo, variant, digest, settings[task, f"{algo}-{variant}", digest],
                tuple(sorted(members, key=lambda r: r.seed)))
@@ -202,38 +213,34 @@ def gather(
 
 def _most_trained(series: Sequence[Series]) -> tuple[str, int]:
     """The configuration and number of steps that most environment steps went into; of equals the longer training."""
-    spent: dict[tuple[str, int], int] = {}
+    spent: collections.Counter[tuple[str, int]] = collections.Counter()
     for s in series:
-        for config in s.configs:
-            spent[config, s.steps] = spent.get((config, s.steps), 0) + s.steps * len(s.results)
+        spent.update({(config, s.steps): s.steps * len(s.results) for config in s.configs})
     return max(spent, key=lambda one: (spent[one], one[1], one[0]), default=("", 0))
 
 
 def _task_order(task: str) -> tuple[int, str]:
-    bare = [bare_task(t) for t in PAPER_TASKS]
-    return (bare.index(bare_task(task)) if bare_task(task) in bare else len(bare), task)
+    return _place(bare_task(task), [bare_task(t) for t in PAPER_TASKS]), task
 
 
 def _variant_order(variant: str) -> tuple[int, str]:
-    order = list(VARIANTS)
-    name = variant.partition("@")[0]
-    return (order.index(name) if name in order else len(order), variant)
+    return _place(variant.partition("@")[0], list(VARIANTS)), variant
 
 
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
+def _place(name: str, order: list[str]) -> int:
+    """Strangers last."""
+    return order.index(name) if name in order else len(order)
 
 
 def _failed_episodes(results: Results) -> list[str]:
     notes = []
     for s in results.series:
-        failed = {r.seed: int(np.isnan(r.returns).sum()) for r in s.results}
-        if count := sum(failed.values()):
-            total = sum(len(r.returns) for r in s.results)
-            seeds = ", ".join(str(seed) for seed, n in failed.items() if n)
+        failed = {r.seed: n for r in s.results if (n := int(np.isnan(r.returns).sum()))}
+        if failed:
             notes.append(
-                f"{s.name} on {s.task}: {count} of {total} final episodes failed in their environment (seed {seeds}) "
-                "and are left out of the means."
+                f"{s.name} on {s.task}: {sum(failed.values())} of {sum(len(r.returns) for r in s.results)} final "
+                f"episodes failed in their environment (seed {', '.join(map(str, failed))}) and are left out of the "
+                "means."
             )
     return notes
 
@@ -242,19 +249,16 @@ def _mixed_configurations(results: Results) -> list[str]:
     notes = []
     for main in results.mains:
         same = [s for s in results.series if (s.task, s.algo, s.variant) == (main.task, main.algo, main.variant)]
-        others = [s for s in same if s is not main]
-        if not others:
-            continue
-        differing = [k for k in main.settings if any(s.settings.get(k) != main.settings[k] for s in others)]
-
-        def say(s: Series, names: list[str] = differing) -> str:
-            return ", ".join(f"{k}={s.settings.get(k)}" for k in names) + f" ({_seeds(len(s.results))})"
-
-        listed = "; ".join(say(s) for s in others)
-        notes.append(
-            f"{main.name} on {main.task} was trained in {len(same)} configurations, which are never averaged: "
-            f"shown is {say(main)}; left out: {listed}."
+        differing = [k for k in main.settings if any(s.settings.get(k) != main.settings[k] for s in same)]
+        shown, *others = (
+            ", ".join(f"{k}={s.settings.get(k)}" for k in differing) + f" ({count(len(s.results), 'seed')})"
+            for s in sorted(same, key=lambda s: s is not main)
         )
+        if others:
+            notes.append(
+                f"{main.name} on {main.task} was trained in {len(same)} configurations, which are never averaged: "
+                f"shown is {shown}; left out: {'; '.join(others)}."
+            )
     return notes
 
 
@@ -262,11 +266,8 @@ def _mixed_provenance(results: Results) -> list[str]:
     notes = []
     for name, what in (("version", "versions of mcclt"), ("engine", "engines"), ("device", "devices")):
         for s in results.series:
-            counts: dict[str, int] = {}
-            for r in s.results:
-                value = str(r.provenance.get(name, "unknown"))
-                counts[value] = counts.get(value, 0) + 1
+            counts = collections.Counter(str(r.provenance.get(name, "unknown")) for r in s.results)
             if len(counts) > 1:
-                listed = ", ".join(f"{v} ({_seeds(n)})" for v, n in sorted(counts.items()))
+                listed = ", ".join(f"{v} ({count(n, 'seed')})" for v, n in sorted(counts.items()))
                 notes.append(f"{s.name} on {s.task} combines seeds of several {what}: {listed}.")
     return notes

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from scipy.stats import linregress
 
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.contrasts import ALPHA
@@ -39,16 +40,10 @@ def normal_bars(n: int) -> tuple[np.ndarray, np.ndarray]:
 def normal_distance(bars: np.ndarray) -> np.ndarray:
     """How far quantile bars are from those of a normal: 1 − r², between 0 (exactly normal) and 1.
 
-    r is the correlation of the bars, sorted, with z_i = Φ⁻¹(i/(N + 1)), i = 1 … N, so r² is the share of the bars'
+    r is the correlation of the bars [..., N], sorted, with z_i = Φ⁻¹(i/(N + 1)), i = 1 … N, so r² is the share of their
     variance that the best-fitting normal explains. Shapiro and Francia's W′ has the same form, but its p-values are
     for samples. Bars are a critic's quantiles, not samples, so this is a distance and no test. For many bars a uniform
-    distribution has 1 − 3/π = 0.045 and an exponential one 0.18.
-
-    Args:
-        bars: [..., N].
-
-    Returns:
-        [...]; NaN where a bar is not a number or all are equal.
+    distribution has 1 − 3/π = 0.045 and an exponential one 0.18. NaN where a bar is not a number or all are equal.
     """
     bars = np.sort(np.asarray(bars, float), axis=-1)
     _, z = normal_bars(bars.shape[-1])
@@ -158,9 +153,7 @@ def relative_change(t: np.ndarray, values: np.ndarray) -> float:
     t, values = t[known], values[known]
     if t.size < 3 or np.ptp(t) == 0 or not values.mean() > 0:
         return math.nan
-    centred = t - t.mean()
-    slope = (centred @ values) / (centred @ centred)
-    return float(slope * np.ptp(t) / values.mean())
+    return float(linregress(t, values).slope * np.ptp(t) / values.mean())
 
 
 @dataclass(frozen=True)
@@ -186,7 +179,7 @@ class Trend:
 def trends(results: Results, variant: str) -> dict[tuple[str, str], Trend]:
     """{(task, algo): trend} of the settings where a variant's critics were looked at."""
     found = {}
-    for s in (s for s in results.mains if s.variant == variant):
+    for s in results.of(variant):
         changes = np.array([relative_change(probed(r, "episode", "t"), probed(r, "episode", "std")) for r in s.results])
         if np.isfinite(changes).any():
             found[s.task, s.algo] = changes

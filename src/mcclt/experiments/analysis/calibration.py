@@ -21,19 +21,10 @@ NEGLIGIBLE = 0.01
 def monte_carlo(
     reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, gamma: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Discounted returns G_t = r_t + γ G_{t+1} within each episode, and where they are known.
+    """Discounted returns G_t = r_t + γ G_{t+1} within each episode, and where they are known: [T, ...] like all given.
 
     After a termination nothing follows. Where an episode was cut, by the time limit or the end of the recording,
     k steps on, the rest is missing with weight γ^k: G_t counts as known where γ^k ≤ `NEGLIGIBLE`.
-
-    Args:
-        reward: [T, ...] and so are terminated, truncated.
-        terminated: the task ended.
-        truncated: the time limit.
-        gamma: discount.
-
-    Returns:
-        G [T, ...] and known [T, ...] bool.
     """
     total, missing = np.zeros(reward.shape[1:]), np.ones(reward.shape[1:])
     returns, weight = np.empty(reward.shape), np.empty(reward.shape)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mcclt.experiments import plan
-from mcclt.experiments.analysis import aggregates, stats
+from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.texts import count, number, p_text, signed
 from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.results import Results, Series, variant_label
@@ -52,13 +52,11 @@ class Contrast:
 def contrasts(results: Results, a: str, b: str) -> list[Contrast]:
     """Variant a against b in every setting of the store that has one of them."""
     found = []
-    for task in results.tasks:
-        for algo in results.algos:
-            one, other = results.main(task, algo, a), results.main(task, algo, b)
-            if one is not None or other is not None:
-                comparison, why = _compared(one, other, a, b)
-                p = comparison.p if comparison else None
-                found.append(Contrast(task, algo, one, other, comparison, p, why))
+    for task, algo in results.settings:
+        one, other = results.main(task, algo, a), results.main(task, algo, b)
+        if one is not None or other is not None:
+            comparison, why = _compared(one, other, a, b)
+            found.append(Contrast(task, algo, one, other, comparison, comparison.p if comparison else None, why))
     adjusted = stats.holm([c.p for c in found])
     return [dataclasses.replace(c, p=p) for c, p in zip(found, adjusted, strict=True)]
 
@@ -109,10 +107,11 @@ def scope(tested: Sequence[Contrast]) -> str:
 
 
 def reference(results: Results, task: str, algo: str) -> tuple[float, float] | None:
-    """What scores of a setting are divided by (see `aggregates.normalise`): the reference and the smallest scale.
+    """What scores of a setting are divided by, and the smallest scale; None if there is neither.
 
-    The reference is the paper's baseline; where the paper has no such task, our own. The smallest scale is our
-    baseline's standard deviation over seeds. None if there is neither.
+    The reference is the paper's baseline; where the paper has no such task, our own. (No score of a random policy is
+    stored, so zero has no meaning beyond "no return".) The smallest scale is our baseline's standard deviation over
+    seeds, which keeps a reference near zero from blowing noise up.
     """
     entry, own = paper_entry(task, algo, "plain"), results.main(task, algo, "plain")
     scores = stats.finite(own.scores) if own else np.zeros(0)
@@ -124,6 +123,13 @@ def reference(results: Results, task: str, algo: str) -> tuple[float, float] | N
 
 
 def normalised(results: Results, series: Series) -> np.ndarray | None:
-    """[seeds] scores of a series with the baseline's at 1; None without a reference."""
-    scale = reference(results, series.task, series.algo)
-    return None if scale is None else aggregates.normalise(stats.finite(series.scores), *scale)
+    """[seeds] scores of a series on a scale that tasks share, with the baseline's at 1; None without a reference.
+
+    1 + (score − reference)/max(|reference|, smallest scale), which is score/reference wherever the reference is
+    positive and above that scale. Dividing by |reference| keeps better above worse where returns are negative.
+    """
+    found = reference(results, series.task, series.algo)
+    if found is None:
+        return None
+    mean, floor = found
+    return 1 + (stats.finite(series.scores) - mean) / max(abs(mean), floor)

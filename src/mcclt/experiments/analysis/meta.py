@@ -13,7 +13,7 @@ from scipy import optimize, special
 from scipy import stats as scipy_stats
 
 from mcclt.experiments.analysis.aggregates import percentiles, resampled_wins, wins
-from mcclt.experiments.analysis.stats import t_quantile
+from mcclt.experiments.analysis.stats import noncentrality, t_quantile
 
 MOST = 10_000
 """No search for a number of tasks goes beyond."""
@@ -52,14 +52,11 @@ class RandomEffects:
 def random_effects(effects: Sequence[float], variances: Sequence[float]) -> RandomEffects:
     """Paule and Mandel's τ², and Hartung and Knapp's interval.
 
-    With w = 1/(v + τ²) and m = Σ w y / Σ w, τ² ≥ 0 solves F(τ²) = Σ w (y − m)² = k − 1, or is 0 where F(0) is below.
+    y are the effects [k], one per task, and v > 0 the variances [k] of each around the true effect on its task. With
+    w = 1/(v + τ²) and m = Σ w y / Σ w, τ² ≥ 0 solves F(τ²) = Σ w (y − m)² = k − 1, or is 0 where F(0) is below.
     The interval is m ± t·√(h/Σ w), t with k − 1 degrees of freedom; h is Hartung and Knapp's F(τ²)/(k − 1), which is 1
     wherever τ² > 0 and is not let below 1 elsewhere, where it would make few tasks look certain. The prediction
     interval is m ± t·√(τ² + 1/Σ w) with k − 2 degrees of freedom (Higgins, Thompson and Spiegelhalter, 2009).
-
-    Args:
-        effects: y [k], one per task.
-        variances: v [k], of each around the true effect on its task; all above zero.
     """
     y, v = np.asarray(effects, float), np.asarray(variances, float)
     k = y.size
@@ -121,51 +118,32 @@ def clustered_improvement(
     values = np.empty((draws, k))
     for place, task in enumerate(matrices):
         here = chosen == place
-        drawn = [resampled_wins(w, int(here.sum()), rng) for w in task]
-        values[here] = np.mean(drawn, axis=0)
-    low, high = percentiles(values.mean(axis=1))
-    return probability, float(low), float(high)
+        values[here] = np.mean([resampled_wins(w, int(here.sum()), rng) for w in task], axis=0)
+    return probability, *percentiles(values.mean(axis=1))
 
 
 def seeds_to_decide(found: RandomEffects, per_seed: float, power: float = 0.8) -> int | None:
     """Seeds of each side, on the same tasks, with which the mean found would be told from zero with this power.
 
-    The mean of k tasks has variance (τ² + c/n)/k with n seeds a side, and its test is significant with the wanted power
-    if that is at most (mean/δ)², δ the noncentrality of t with k − 1 degrees of freedom that gives this power. So
-    n = c/(k (mean/δ)² − τ²).
-
-    Args:
-        found: the mean, τ² and number of tasks that are taken as the truth.
-        per_seed: c, the variance of a task's effect times the number of seeds.
-        power: chance to find it.
-
-    Returns:
-        The number; None where no number suffices, because tasks differ too much for so few of them.
+    The mean of k tasks has variance (τ² + c/n)/k with n seeds a side, c = `per_seed` the variance of a task's effect
+    times the number of seeds. Its test is significant with the wanted power if that is at most (mean/δ)², δ the
+    `noncentrality` for k − 1 degrees of freedom. So n = c/(k (mean/δ)² − τ²). None where no number suffices, because
+    tasks differ too much for so few of them.
     """
     if found.tasks < 2 or found.mean == 0:
         return None
-    room = found.tasks * (found.mean / _noncentrality(found.tasks - 1, power)) ** 2 - found.tau2
+    room = found.tasks * (found.mean / noncentrality(found.tasks - 1, power)) ** 2 - found.tau2
     return max(2, math.ceil(per_seed / room)) if room > 0 else None
 
 
 def tasks_to_decide(found: RandomEffects, variance: float, power: float = 0.8) -> int | None:
     """Tasks, with as many seeds as now, that would tell the mean found from zero; None beyond `MOST`.
 
-    The smallest k with k (mean/δ)² ≥ τ² + v, δ as in `seeds_to_decide`.
-
-    Args:
-        found: the mean and τ² that are taken as the truth.
-        variance: v, of a task's effect with the seeds of now.
-        power: chance to find it.
+    The smallest k with k (mean/δ)² ≥ τ² + v, v the `variance` of a task's effect now, δ as in `seeds_to_decide`.
     """
     if found.tasks < 2 or found.mean == 0:
         return None
     total = found.tau2 + variance
     start = max(2, math.floor(total * ((special.ndtri(0.975) + special.ndtri(power)) / found.mean) ** 2))
-    enough = (k for k in range(start, MOST) if k * (found.mean / _noncentrality(k - 1, power)) ** 2 >= total)
+    enough = (k for k in range(start, MOST) if k * (found.mean / noncentrality(k - 1, power)) ** 2 >= total)
     return next(enough, None)
-
-
-def _noncentrality(df: int, power: float) -> float:
-    """At which Student's two-sided test (0.05) has this power; the other side's share of it is negligible."""
-    return float(special.nctdtrinc(df, 1 - power, special.stdtrit(df, 0.975)))

@@ -6,6 +6,7 @@ where the 95 % intervals of the mean difference and of the probability of improv
 itself, without correction for the other four; Holm's is for single settings (`contrasts`).
 """
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -64,10 +65,10 @@ class Answer:
     """Its 95 % cluster bootstrap interval (`meta.clustered_improvement`)."""
     mean: meta.RandomEffects
     """Of the standardised differences."""
-    seeds: int | None
+    seeds: int | None = None
     """Of each side, on these tasks, that would decide it with power 0.8 if the mean found is the true one; None if no
     number would, or it is decided."""
-    tasks: int | None
+    tasks: int | None = None
     """The same for the number of tasks, with as many seeds as now."""
 
     @property
@@ -95,20 +96,18 @@ def answer(results: Results, a: str, b: str, measure: str, rng: np.random.Genera
             effects.append(one)
         else:
             left_out.append(f"{contrast.setting}: {one}")
-    clusters: dict[str, list[Effect]] = {}
-    for one in effects:
-        clusters.setdefault(bare_task(one.task), []).append(one)
-    tasks = list(clusters.values())
+    names = dict.fromkeys(bare_task(e.task) for e in effects)
+    tasks = [[e for e in effects if bare_task(e.task) == name] for name in names]
     variances = [sum(e.variance for e in task) / len(task) ** 2 for task in tasks]
     mean = meta.random_effects([float(np.mean([e.g for e in task])) for task in tasks], variances)
     probability = meta.clustered_improvement([[(e.a, e.b) for e in task] for task in tasks], rng)
-    found = Answer(a, b, measure, tuple(effects), tuple(left_out), *probability, mean, None, None)
+    found = Answer(a, b, measure, tuple(effects), tuple(left_out), *probability, mean)
     if found.verdict != "undecided" or len(tasks) < 2:
         return found
     per_seed = meta.hedges_variance(mean.mean, 1, 1) * float(np.mean([1 / len(task) for task in tasks]))
     seeds = meta.seeds_to_decide(mean, per_seed)
     more = meta.tasks_to_decide(mean, float(np.mean(variances)))
-    return Answer(a, b, measure, tuple(effects), tuple(left_out), *probability, mean, seeds, more)
+    return dataclasses.replace(found, seeds=seeds, tasks=more)
 
 
 def _effect(results: Results, contrast: Contrast, measure: str) -> Effect | str:
@@ -135,6 +134,5 @@ def _effect(results: Results, contrast: Contrast, measure: str) -> Effect | str:
         return compared.why
     variance = meta.hedges_variance(compared.effect, compared.n_a, compared.n_b)
     half = special.ndtri((1 + stats.LEVEL) / 2) * math.sqrt(variance)
-    return Effect(
-        contrast.task, contrast.algo, a, b, compared.effect, variance, compared.effect - half, compared.effect + half
-    )
+    g = compared.effect
+    return Effect(contrast.task, contrast.algo, a, b, g, variance, g - half, g + half)

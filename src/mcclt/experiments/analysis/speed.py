@@ -22,12 +22,9 @@ def learning_curve(series: Series) -> tuple[np.ndarray, np.ndarray]:
 
 
 def area(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """[seeds] area under each curve over the steps it spans: the mean return while learning.
+    """[seeds] area under each curve [seeds, T] over the steps [T] it spans: the mean return while learning.
 
-    Args:
-        steps: [T].
-        rows: [seeds, T]; a missing value is the line between its neighbours, or the next one at an end. NaN for a seed
-            that has none.
+    A missing value is the line between its neighbours, or the next one at an end. NaN for a seed that has none.
     """
     found = np.full(len(rows), np.nan)
     for place, row in enumerate(rows if len(steps) > 1 else ()):

@@ -60,7 +60,7 @@ def summarise(scores: np.ndarray) -> Summary:
     x = finite(scores)
     if x.size < 2:
         return Summary(float(x[0]) if x.size else math.nan, math.nan, x.size, math.nan, math.nan)
-    mean, se = float(x.mean()), float(x.std(ddof=1) / math.sqrt(x.size))
+    mean, se = float(x.mean()), float(scipy_stats.sem(x))
     half = float(t_quantile(x.size - 1)) * se
     return Summary(mean, se, x.size, mean - half, mean + half)
 
@@ -74,9 +74,8 @@ def mean_band(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = known.sum(axis=0)
     mean = np.where(known, rows, 0).sum(axis=0) / np.where(n > 0, n, np.nan)
     deviations = np.where(known, rows - mean, 0)
-    half = t_quantile(np.maximum(n - 1, 1)) * np.sqrt(
-        (deviations**2).sum(axis=0) / np.maximum(n - 1, 1) / np.maximum(n, 1)
-    )
+    df = np.maximum(n - 1, 1)
+    half = t_quantile(df) * np.sqrt((deviations**2).sum(axis=0) / df / np.maximum(n, 1))
     few = n < FEW
     low = np.where(few, deviations.min(axis=0, initial=0), -half)
     high = np.where(few, deviations.max(axis=0, initial=0), half)
@@ -84,17 +83,14 @@ def mean_band(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def pooled_se(returns: Sequence[np.ndarray]) -> float:
-    """The paper's ±: s/√M over all M episodes of all seeds, as if they were one sample.
+    """The paper's ±: s/√M over all M episodes of all seeds (a list of [episodes]), as if they were one sample.
 
     It says how well the mean of *these* agents is known, not how well the algorithm's is: the episodes of one agent
     share its training, so M episodes of n agents carry the information of about n samples, and this number shrinks
     with more episodes of the same agents. It is shown only beside the paper's.
-
-    Args:
-        returns: list over seeds of [episodes].
     """
     x = finite(np.concatenate([np.zeros(0), *returns]))
-    return float(x.std(ddof=1) / math.sqrt(x.size)) if x.size > 1 else math.nan
+    return float(scipy_stats.sem(x)) if x.size > 1 else math.nan
 
 
 def p_zero(values: np.ndarray) -> float | None:
@@ -108,34 +104,27 @@ def p_zero(values: np.ndarray) -> float | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Group a against group b."""
+    """Group a against group b; NaN and None where there is no test."""
 
     difference: float
     """mean(a) − mean(b)."""
-    low: float
-    high: float
-    """95 % Welch interval of the difference; NaN where there is no test."""
-    p: float | None
-    """Welch's t-test, two-sided: may the two setups differ in spread? Yes, so variances are not pooled."""
-    p_rank: float | None
-    """Mann-Whitney test, two-sided: exact for few seeds without ties."""
-    effect: float
-    """Hedges' g: the difference in standard deviations over seeds, corrected for few seeds; NaN without a test."""
     n_a: int
     n_b: int
     why: str = ""
     """One sentence on why there is no test; empty if there is."""
+    low: float = math.nan
+    high: float = math.nan
+    """95 % Welch interval of the difference."""
+    p: float | None = None
+    """Welch's t-test, two-sided: may the two setups differ in spread? Yes, so variances are not pooled."""
+    p_rank: float | None = None
+    """Mann-Whitney test, two-sided: exact for few seeds without ties."""
+    effect: float = math.nan
+    """Hedges' g: the difference in standard deviations over seeds, corrected for few seeds."""
 
 
 def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str = "the second") -> Comparison:
-    """Welch's interval and test, a rank test and an effect size.
-
-    Args:
-        a: [n_a] scores.
-        b: [n_b] scores.
-        name_a: of a, for `Comparison.why`.
-        name_b: of b.
-    """
+    """Welch's interval and test, a rank test and an effect size of scores [n_a] and [n_b]; the names are for `why`."""
     a, b = finite(a), finite(b)
     n_a, n_b = a.size, b.size
     difference = float(a.mean() - b.mean()) if n_a and n_b else math.nan
@@ -143,27 +132,19 @@ def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str
     if few:
         verb = "is" if few[0].startswith("1 ") else "are"
         why = f"A test needs at least two seeds of each: there {verb} {' and '.join(few)}."
-        return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
+        return Comparison(difference, n_a, n_b, why)
     if not (vary(a) or vary(b)):
         why = f"A test needs some spread over seeds: all of {name_a} are equal, and all of {name_b}."
-        return Comparison(difference, math.nan, math.nan, None, None, math.nan, n_a, n_b, why)
+        return Comparison(difference, n_a, n_b, why)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)  # one side may well be constant
         welch = scipy_stats.ttest_ind(a, b, equal_var=False)
-    interval = welch.confidence_interval(LEVEL)
+    low, high = map(float, welch.confidence_interval(LEVEL))
     m = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * a.var(ddof=1) + (n_b - 1) * b.var(ddof=1)) / m)
     unbiased = math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
-    return Comparison(
-        difference,
-        float(interval.low),
-        float(interval.high),
-        float(welch.pvalue),
-        float(scipy_stats.mannwhitneyu(a, b).pvalue),
-        difference / pooled * unbiased,
-        n_a,
-        n_b,
-    )
+    p_rank = float(scipy_stats.mannwhitneyu(a, b).pvalue)
+    return Comparison(difference, n_a, n_b, "", low, high, float(welch.pvalue), p_rank, difference / pooled * unbiased)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
@@ -181,36 +162,29 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def seeds_needed(difference: float, std: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """Seeds of each of two variants with which a t-test would find their difference with this power.
+def seeds_needed(difference: float, std: float, power: float = 0.8) -> int | None:
+    """Seeds of each of two variants with which a t-test (0.05) would find their difference with this power.
 
-    The smallest n with P(|T| > t) ≥ power, where t is the 1 − α/2 quantile of Student's t with ν = 2n − 2 and T is
-    noncentral t with the same ν and noncentrality d·√(n/2), d = |difference|/std. The search starts just below the
-    normal approximation 2·(z_{1−α/2} + z_power)²/d², which never asks for more.
-
-    Args:
-        difference: of the two means.
-        std: over seeds, of one variant (the root mean square of both, if they differ).
-        power: chance to find it.
-        alpha: of the two-sided test.
-
-    Returns:
-        The number, or None if there is no difference to find (or no number to tell).
+    The smallest n with d·√(n/2) ≥ δ, where d = |difference|/std and δ is the `noncentrality` for 2n − 2 degrees of
+    freedom. The search starts just below the normal approximation 2·(z_{0.975} + z_power)²/d², which never asks for
+    more. `std` is over seeds, of one variant (the root mean square of both, if they differ). None if there is no
+    difference to find, or no number to tell.
     """
     if difference == 0 or not math.isfinite(difference) or not math.isfinite(std):
         return None
-    # Beyond d = 30 two seeds are plenty, and SciPy's noncentral t loses its digits.
-    d = min(abs(difference) / std, 30.0) if std > 0 else 30.0
-    normal = 2 * (special.ndtri(1 - alpha / 2) + special.ndtri(power)) ** 2 / d**2
+    d = abs(difference) / std if std > 0 else math.inf
+    normal = 2 * (special.ndtri((1 + LEVEL) / 2) + special.ndtri(power)) ** 2 / d**2
     if normal > 10_000:  # the two differ by less than one seed in ten thousand
         return math.ceil(normal)
     n = max(2, math.floor(normal))
-    while power_at(d * math.sqrt(n / 2), 2 * n - 2, alpha) < power:
+    while d * math.sqrt(n / 2) < noncentrality(2 * n - 2, power):
         n += 1
     return n
 
 
-def power_at(shift: float, df: int, alpha: float = 0.05) -> float:
-    """Chance that Student's two-sided test with df degrees of freedom finds an effect of `shift` standard errors."""
-    t = special.stdtrit(df, 1 - alpha / 2)
-    return float(1 - special.nctdtr(df, shift, t) + np.nan_to_num(special.nctdtr(df, shift, -t)))  # NaN: below 1e-15
+def noncentrality(df: int, power: float) -> float:
+    """Standard errors of an effect that Student's two-sided test (0.05) finds with this power.
+
+    The share of it that the test finds on the wrong side is negligible.
+    """
+    return float(special.nctdtrinc(df, 1 - power, t_quantile(df)))
