@@ -15,7 +15,7 @@ import tyro
 
 from mcclt import PPO, evaluate_policy
 from mcclt.config import VARIANTS
-from mcclt.method import losses, nets, normal
+from mcclt.method import losses, normal
 from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
 from mcclt.method.nets import Params
 
@@ -28,11 +28,11 @@ class Gaussian(Critic):
 
     def init_member(self, key: jax.Array, obs_size: int) -> Params:
         """One network with two outputs."""
-        return nets.init_mlp(key, (obs_size, *self.config.critic_hidden, 2))
+        return self.init_network(key, obs_size, 2)
 
     def mean_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """[B] each. The log-variance is kept where its exponential is a sensible number."""
-        out = nets.apply_mlp(params, obs, jax.nn.relu)
+        out = self.network(params, obs)
         return out[:, 0], jnp.exp(jnp.clip(out[:, 1], -10.0, 20.0))
 
     def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:

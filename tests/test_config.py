@@ -1,7 +1,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin, get_type_hints
 
 import pytest
 
@@ -99,12 +99,14 @@ NAN, INF = float("nan"), float("inf")
             ).split()
             for value in (0, -1)
         ],
-        *[(name, value) for name in ("gamma", "gae_lambda") for value in (-0.01, 1.01, NAN)],
+        *[(name, value) for name in ("gamma", "gae_lambda", "critic_gae_lambda") for value in (-0.01, 1.01, NAN)],
         *[(name, value) for name in ("policy_hidden", "critic_hidden") for value in ((), (0,), (8, -1))],
         *[(name, NAN) for name in ("kappa", "learning_rate", "critic_learning_rate", "target_kl", "cg_damping")],
         ("n_quantiles", 1),
         ("members", 0),
         ("cg_damping", -0.1),
+        ("ent_coef", -0.1),
+        ("ent_coef", NAN),
         ("line_search_shrinking_factor", 0.0),
         ("line_search_shrinking_factor", 1.0),
         ("w_min", -0.1),
@@ -130,13 +132,21 @@ def test_exploration_needs_a_target_above_a_half() -> None:
     assert AgentConfig(weighting="exploration", w_tar=0.55).w_tar == 0.55, "it has no w_min"
 
 
-LITERALS = "value_target weight_site kl_direction guide variance_head trunk qr_target temperature".split()
+LITERALS = [name for name, kind in get_type_hints(AgentConfig).items() if get_origin(kind) is Literal]
 
 
 @pytest.mark.parametrize("name", LITERALS)
 def test_agent_refuses_unknown_choices(name: str) -> None:
     with pytest.raises(UnknownNameError, match=f"Unknown {name} 'nonsense'.*Allowed: "):
         AgentConfig(**{name: "nonsense"})
+    with pytest.raises(UnknownNameError, match=f"Unknown {name} 'True'.*Allowed: "):
+        override(AgentConfig(), {name: True})
+
+
+def test_only_ppo_does_without_a_target_for_the_kl() -> None:
+    assert AgentConfig(target_kl=None).target_kl is None
+    with pytest.raises(ConfigError, match=r"^target_kl = None is not allowed: it must be more than 0 for trpo, .*\.$"):
+        AgentConfig(algo="trpo", target_kl=None)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +186,8 @@ def test_steps_per_update_must_divide() -> None:
 def test_groups_share_one_policy_shape() -> None:
     with pytest.raises(ConfigError, match="one policy"):
         RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(policy_hidden=(8,))})
+    with pytest.raises(ConfigError, match="groups with different policy_activation"):
+        RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(policy_activation="relu")})
     RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(log_std_init=0.0)})
 
 

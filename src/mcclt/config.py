@@ -38,6 +38,8 @@ class AgentConfig:
     """Discount of future rewards."""
     gae_lambda: float = 0.97
     """Lambda of generalised advantage estimation."""
+    critic_gae_lambda: float | None = None
+    """Lambda of the lambda-return that the critic learns; unset: gae_lambda."""
     value_target: Literal["lambda", "monte_carlo", "td"] = "lambda"
     """Regression target of the critic: lambda-return, Monte Carlo return or one-step TD target."""
     weight_site: Literal["objective", "td_error"] = "objective"
@@ -48,12 +50,18 @@ class AgentConfig:
     normalize_reward: bool = False
     """Divide rewards by the running deviation of discounted returns, clipped to ±10 (VecNormalize's norm_reward)."""
 
+    ortho_init: bool = False
+    """Orthogonal first weights (gain √2; last layer: policy 0.01, critic 1), biases 0; off: uniform in ±1/√inputs."""
     policy_hidden: tuple[int, ...] = (64, 32)
-    """Widths of the policy's tanh layers."""
+    """Widths of the policy's layers."""
+    policy_activation: Literal["tanh", "relu", "silu", "elu"] = "tanh"
+    """Activation of the policy's layers."""
+    policy_layer_norm: bool = False
+    """Normalise what each layer of the policy gives to its activation."""
     log_std_init: float = -0.5
     """Initial log standard deviation of the Gaussian policy."""
-    target_kl: float = 0.01
-    """PPO stops iterating at 1.5 times this; TRPO's step keeps the mean KL below it."""
+    target_kl: float | None = 0.01
+    """PPO stops iterating at 1.5 times this (unset: never); TRPO's step keeps the mean KL below it."""
     learning_rate: float = 3e-4
     """PPO: Adam's learning rate for the policy."""
     learning_rate_end: float | None = None
@@ -62,6 +70,10 @@ class AgentConfig:
     """PPO: at most this many full-batch steps per update; with minibatch_size, passes over the batch."""
     clip_range: float = 0.2
     """PPO: the probability ratio is clipped to 1 plus or minus this."""
+    ent_coef: float = 0.0
+    """PPO: how much the policy's entropy counts beside the surrogate."""
+    normalize_advantage: Literal["batch", "minibatch"] = "batch"
+    """PPO: over which states advantages are brought to mean 0 and deviation 1."""
     cg_max_steps: int = 10
     """TRPO: conjugate-gradient iterations."""
     cg_damping: float = 0.1
@@ -76,7 +88,11 @@ class AgentConfig:
     """TRPO: sum over an action's dimensions, a KL; or mean (authors' code): target_kl, cg_damping are per dimension."""
 
     critic_hidden: tuple[int, ...] = (128, 128)
-    """Widths of the ReLU layers of every critic and variance network."""
+    """Widths of the layers of every critic and variance network."""
+    critic_activation: Literal["tanh", "relu", "silu", "elu"] = "relu"
+    """Activation of these layers."""
+    critic_layer_norm: bool = False
+    """Normalise what each of these layers gives to its activation."""
     critic_learning_rate: float = 1e-3
     """Adam's learning rate for the critic and the variance network."""
     critic_learning_rate_end: float | None = None
@@ -122,19 +138,25 @@ class AgentConfig:
             value = getattr(self, name)
             require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
         positive = (
-            "kappa learning_rate policy_iterations critic_learning_rate critic_iterations target_kl "
+            "kappa learning_rate policy_iterations critic_learning_rate critic_iterations "
             "clip_range cg_max_steps line_search_max_iter variance_floor"
         )
         for name in positive.split():
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "more than 0")
-        for name in ("max_grad_norm", "decay_steps"):
+        for name in ("target_kl", "max_grad_norm", "decay_steps"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{name} = {value}", "more than 0, or unset")
         for name in ("learning_rate_end", "critic_learning_rate_end"):
             value = getattr(self, name)
             require(value is None or value >= 0, f"{name} = {value}", "0 or more, or unset")
-        for name in ("gamma", "gae_lambda"):
-            require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)}", "in [0, 1]")
+        require(
+            self.algo != "trpo" or self.target_kl is not None,
+            "target_kl = None",
+            "more than 0 for trpo, whose step it limits",
+        )
+        for name in ("gamma", "gae_lambda", "critic_gae_lambda"):
+            value = getattr(self, name)
+            require(value is None or 0 <= value <= 1, f"{name} = {value}", "in [0, 1]")
         for name in ("policy_hidden", "critic_hidden"):
             widths = getattr(self, name)
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
@@ -147,7 +169,8 @@ class AgentConfig:
             f"crossing_error = {self.crossing_error}",
             "0 or more",
         )
-        require(self.cg_damping >= 0, f"cg_damping = {self.cg_damping}", "0 or more")
+        for name in ("cg_damping", "ent_coef"):
+            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}", "0 or more")
         shrink = self.line_search_shrinking_factor
         require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
         require(0 <= self.w_min < 1, f"w_min = {self.w_min}", "in [0, 1)")
@@ -160,15 +183,20 @@ class AgentConfig:
 
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "targets": ("gamma", "gae_lambda", "value_target", "weight_site", "normalize_obs", "normalize_reward"),
+    "targets": (
+        *("gamma", "gae_lambda", "critic_gae_lambda", "value_target", "weight_site"),
+        *("normalize_obs", "normalize_reward"),
+    ),
     "policy": (
-        *("algo", "policy_hidden", "log_std_init", "target_kl", "learning_rate", "learning_rate_end"),
-        *("policy_iterations", "clip_range", "minibatch_size", "max_grad_norm", "decay_steps"),
+        *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "log_std_init"),
+        *("target_kl", "learning_rate", "learning_rate_end", "policy_iterations", "clip_range", "ent_coef"),
+        *("normalize_advantage", "minibatch_size", "max_grad_norm", "decay_steps"),
         *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
         *("kl_direction", "kl_over_actions"),
     ),
     "critic": (
-        *("critic", "critic_hidden", "critic_learning_rate", "critic_learning_rate_end", "critic_iterations"),
+        *("critic", "ortho_init", "critic_hidden", "critic_activation", "critic_layer_norm"),
+        *("critic_learning_rate", "critic_learning_rate_end", "critic_iterations"),
         *("minibatch_size", "max_grad_norm", "decay_steps", "members", "n_quantiles", "kappa", "guide"),
         *("variance_head", "variance_floor", "trunk", "qr_target", "crossing_error"),
     ),
@@ -191,6 +219,8 @@ def numbers_of(config: AgentConfig) -> dict[str, float]:
     return {name: 0.0 if value is None else float(value) for name, value in values.items()}
 
 
+POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm")
+"""Settings that say what a policy computes: those of agents that act together are the same."""
 MAX_SEED = 2**32 - 1
 FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
@@ -267,8 +297,9 @@ class RunConfig:
             f"steps_per_update = {self.steps_per_update}",
             f"a multiple of n_envs ({self.n_envs})",
         )
-        policies = {tuple(g.policy_hidden) for g in self.groups.values()}
-        require(len(policies) == 1, "groups with different policy_hidden", "one policy shape for all groups")
+        for name in POLICY_SHAPE:
+            shapes = {getattr(g, name) for g in self.groups.values()}
+            require(len(shapes) == 1, f"groups with different {name}", "one policy shape for all groups")
 
     @property
     def horizon(self) -> int:
@@ -404,8 +435,8 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return float(value)
         if isinstance(k, type) and type(value) is k:
             return value
-    if any(typing.get_origin(k) is Literal for k in kinds) and isinstance(value, str):
-        raise UnknownNameError(name, value, [c for k in kinds for c in typing.get_args(k)])
+    if typing.get_origin(kind) is Literal:
+        raise UnknownNameError(name, str(value), typing.get_args(kind))
     wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
 

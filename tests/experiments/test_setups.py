@@ -187,11 +187,12 @@ def test_every_setting_that_matters_changes_the_digest() -> None:
     for field in dataclasses.fields(AgentConfig):
         if field.name in ("algo", "critic", "weighting"):
             continue
-        value = other[type(field.default).__name__] if field.default is not None else 3
+        value = other[type(field.default).__name__] if field.default is not None else 1
         if value is None:
             value = {"value_target": "td", "weight_site": "td_error", "kl_direction": "new_old", "guide": "symmetric",
                      "kl_over_actions": "mean", "variance_head": "std", "trunk": "shared", "qr_target": "bellman",
-                     "temperature": "paper"}[field.name]  # fmt: skip
+                     "temperature": "paper", "policy_activation": "relu", "critic_activation": "tanh",
+                     "normalize_advantage": "minibatch"}[field.name]  # fmt: skip
         if field.name == "w_min":
             value = 0.5
         digests.add(digest(f"mcclt@{field.name}={setups._text(value)}"))

@@ -18,6 +18,7 @@ from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraE
 from mcclt.interop import export
 from mcclt.method.critics import CRITICS, Plain
 from mcclt.method.learner import Learner, without_numbers
+from mcclt.method.nets import ACTIVATIONS
 from mcclt.method.weighting import WEIGHTINGS, AccuracySeeking
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_to_dict
@@ -72,6 +73,16 @@ class Unbounded(Noisy):
 
 
 # --- policies ----------------------------------------------------------------------------------------------
+
+
+@needs_onnx
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_networks_of_every_kind(name: Any, tmp_path: Path) -> None:
+    """Exporting compares the graph with the model."""
+    same: dict[str, Any] = {"policy_activation": name, "critic_activation": name}
+    for critic in ("plain", "normal"):
+        model = make(Noisy, critic=critic, policy_layer_norm=True, critic_layer_norm=True, **same)
+        export.to_onnx(model, tmp_path / f"{critic}.onnx", value_distribution=True)
 
 
 @needs_onnx

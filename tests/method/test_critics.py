@@ -312,3 +312,39 @@ def test_a_spread_is_never_negative(name: str) -> None:
     z = np.array([-0.841621, -0.253347, 0.253347, 0.841621])
     by_hand = ((in_order - in_order.mean(axis=1, keepdims=True)) / z).mean(axis=1)
     np.testing.assert_allclose(prediction.std, by_hand, rtol=1e-4)
+
+
+# --- networks of other kinds -------------------------------------------------------------------------------
+
+
+def networks(member):
+    """The networks of a member: its layers, or a table of such."""
+    return [member] if isinstance(member, tuple) else list(member.values())
+
+
+@pytest.mark.parametrize("trunk", ["separate", "shared"])
+@pytest.mark.parametrize("name", CRITICS)
+def test_every_network_of_a_critic_starts_orthogonal(name, trunk):
+    critic = critic_of(name, ortho_init=True, trunk=trunk)
+    members = critic.init(jax.random.key(0), OBS)
+    found = [network for member in members for network in networks(member)]
+    assert len(found) == {"ensemble": 5, "normal": 2 if trunk == "separate" else 1}.get(name, 1)
+    for hidden, last in found:
+        np.testing.assert_allclose(np.linalg.svd(hidden["w"])[1], np.sqrt(2), rtol=1e-5)
+        np.testing.assert_allclose(np.linalg.svd(last["w"])[1], 1.0, rtol=1e-5)
+        assert not np.any(hidden["b"]) and not np.any(last["b"])
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_activation_and_layer_norm_reach_every_network(name):
+    """Behind a layer norm whose scale is 0 and whose shift is 1, four tanh of 1 = 0.761594 each come to 3.046377."""
+    critic = critic_of(name, critic_activation="tanh", critic_layer_norm=True)
+    members = critic.init(jax.random.key(0), OBS)
+    for member in members:
+        for hidden, last in networks(member):
+            hidden["scale"], hidden["shift"] = jnp.zeros(4), jnp.ones(4)
+            last["w"], last["b"] = jnp.ones_like(last["w"]), jnp.zeros_like(last["b"])
+    obs = random_sample().obs
+    np.testing.assert_allclose(critic.predict(members, obs).mean, np.full(BATCH, 3.046377), rtol=1e-5)
+    if name == "normal":
+        np.testing.assert_allclose(critic.bars_and_variance(members[0], obs)[1], np.full(BATCH, 3.046377), rtol=1e-5)

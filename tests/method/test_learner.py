@@ -225,8 +225,8 @@ def test_failed_search_is_reported():
 # --- advantages and targets --------------------------------------------------------------------------------
 
 
-def numpy_targets(rollout, value, next_value, factor, config):
-    """Â and the three targets in float64, step by step; `factor` [T, E] multiplies δ."""
+def numpy_targets(rollout, value, next_value, factor, gae_lambda):
+    """Â and the three targets in float64, step by step, with γ = 0.99; `factor` [T, E] multiplies δ."""
     reward, terminated, truncated = (np.asarray(x) for x in (rollout.reward, rollout.terminated, rollout.truncated))
     advantage, monte_carlo, td = np.zeros((3, T, E))
     for e in range(E):
@@ -234,31 +234,34 @@ def numpy_targets(rollout, value, next_value, factor, config):
         for t in reversed(range(T)):
             alive = 0.0 if terminated[t, e] else 1.0
             cut = terminated[t, e] or truncated[t, e]
-            td[t, e] = reward[t, e] + config.gamma * alive * next_value[t, e]
-            carried = 0.0 if cut else config.gamma * config.gae_lambda * running
+            td[t, e] = reward[t, e] + 0.99 * alive * next_value[t, e]
+            carried = 0.0 if cut else 0.99 * gae_lambda * running
             running = factor[t, e] * (td[t, e] - value[t, e]) + carried
             ends = cut or t == T - 1
-            total = td[t, e] if ends else reward[t, e] + config.gamma * total
+            total = td[t, e] if ends else reward[t, e] + 0.99 * total
             advantage[t, e], monte_carlo[t, e] = running, total
     return advantage, {"lambda": advantage + value, "monte_carlo": monte_carlo, "td": td}
 
 
 @pytest.mark.parametrize("site", ["objective", "td_error"])
 @pytest.mark.parametrize("target", ["lambda", "monte_carlo", "td"])
-def test_advantages_and_targets_against_numpy(site, target):
+@pytest.mark.parametrize("own", [None, 0.5])
+def test_advantages_and_targets_against_numpy(site, target, own):
     rng = np.random.default_rng(3)
     rollout = rollout_of(3)
-    learner = learner_of(weight_site=site, value_target=target)
+    learner = learner_of(weight_site=site, value_target=target, critic_gae_lambda=own)
     value, next_value = rng.normal(size=(2, T, E))
     weight, next_weight = rng.uniform(0.6, 1.0, size=(2, T, E))
     # δ_t · (γ w_{t+1} + w_t)/2 with weight_site = td_error; δ_t otherwise.
     factor = (0.99 * next_weight + weight) / 2 if site == "td_error" else np.ones((T, E))
-    advantage, targets = numpy_targets(rollout, value, next_value, factor, learner.config)
+    advantage, _ = numpy_targets(rollout, value, next_value, factor, 0.97)
+    critics_own, targets = numpy_targets(rollout, value, next_value, factor, 0.97 if own is None else own)
     flat = lambda x: jnp.asarray(x.reshape(-1), jnp.float32)  # noqa: E731
     now, after = (Prediction(flat(v)[:, None], flat(v), flat(v), flat(v)) for v in (value, next_value))
     got = advantages_and_returns(learner.config, rollout, now, after, flat(weight), flat(next_weight))
     np.testing.assert_allclose(got[0], advantage.ravel(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(got[1], targets[target].ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got[1], critics_own.ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got[2], targets[target].ravel(), rtol=1e-4, atol=1e-5)
 
 
 class Spy:
@@ -295,7 +298,7 @@ def test_where_weights_act(site, weighting):
     if weighting == "uniform" and site == "td_error":
         np.testing.assert_allclose(factor, 0.995)
     value, next_value = (np.asarray(p.mean, np.float64).reshape(T, E) for p in (now, after))
-    advantage, _ = numpy_targets(rollout, value, next_value, factor, learner.config)
+    advantage, _ = numpy_targets(rollout, value, next_value, factor, 0.97)
     sample = spy.sample
     normalised = (advantage - advantage.mean()) / advantage.std()
     np.testing.assert_allclose(sample.advantage, normalised.ravel(), rtol=1e-3, atol=1e-4)

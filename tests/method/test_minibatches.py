@@ -119,15 +119,19 @@ def test_pieces_come_to_the_same_as_the_whole(critic):
 # --- the policy --------------------------------------------------------------------------------------------
 
 
-def run_ppo(size: int | None, **settings):
+def ppo_problem():
     policy = Gaussian(ACTIONS, (4,))
     rng = np.random.default_rng(0)
     params = policy.init(jax.random.key(0), OBS, AgentConfig())
     obs = jnp.asarray(rng.normal(size=(12, OBS)), jnp.float32)
     action = policy.sample(params, obs, policy.noise(jax.random.key(1), (12,)))
     advantage, weight = (jnp.asarray(x, jnp.float32) for x in (rng.normal(size=12), rng.uniform(0.6, 1, 12)))
+    return policy, params, PolicySample(obs, action, advantage, weight, jax.random.key(3))
+
+
+def run_ppo(size: int | None, **settings):
+    policy, params, sample = ppo_problem()
     ppo = Ppo(AgentConfig(minibatch_size=size, policy_iterations=5, **settings), policy)
-    sample = PolicySample(obs, action, advantage, weight, jax.random.key(3))
     return ppo.update(params, ppo.init(params), sample)
 
 
@@ -144,6 +148,25 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
     _, opt_state, metrics = run_ppo(4, target_kl=1e-3, learning_rate=0.1)
     assert 0 < metrics["train/policy_iterations"] == opt_state[0].count < 15
     assert metrics["train/approx_kl"] > 1.5e-3
+
+
+def test_advantages_normalised_within_each_minibatch():
+    # Three minibatches of a pass: as if every four states' advantages had been normalised beforehand.
+    order = np.asarray(jax.random.permutation(jax.random.fold_in(jax.random.key(3), 0), 12))
+    policy, params, sample = ppo_problem()
+    advantage = np.asarray(sample.advantage, np.float64)
+    own = np.zeros(12)
+    for rows in order.reshape(3, 4):
+        own[rows] = (advantage[rows] - advantage[rows].mean()) / advantage[rows].std()
+    by_hand = sample._replace(advantage=jnp.asarray(own, jnp.float32))
+
+    def run(sample, **settings):
+        ppo = Ppo(AgentConfig(minibatch_size=4, policy_iterations=1, learning_rate=0.05, **settings), policy)
+        return ppo.update(params, ppo.init(params), sample)[0]
+
+    assert_close(run(sample, normalize_advantage="minibatch"), run(by_hand))
+    with pytest.raises(AssertionError):
+        assert_close(run(sample), run(by_hand))
 
 
 # --- whole updates -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from mcclt.config import AgentConfig
-from mcclt.method.nets import Categorical, Gaussian, apply_mlp, count, init_mlp
+from mcclt.method.nets import ACTIVATIONS, Categorical, Gaussian, apply_mlp, count, init_mlp
 
 OBS, ACTIONS, BATCH = 3, 2, 7
 GAUSSIAN = Gaussian(ACTIONS, (5, 4))
@@ -35,6 +35,77 @@ def test_init_bounds():
     assert count(params) == 100 * 64 + 64 + 64 * 50 + 50
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(100, 8), (8, 100), (20, 20)])
+def test_orthogonal_start(inputs, outputs):
+    # WᵀW = gain² I where columns are the fewer, else WWᵀ: √2² = 2 in hidden layers, in the last the gain that is given.
+    params = to_numpy(init_mlp(jax.random.key(0), (inputs, outputs, outputs), orthogonal=0.01))
+    for layer, squared in zip(params, (2.0, 1e-4), strict=True):
+        w = layer["w"].astype(np.float64)
+        gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
+        np.testing.assert_allclose(gram, squared * np.eye(len(gram)), rtol=1e-5, atol=1e-5 * squared)
+        np.testing.assert_array_equal(layer["b"], np.zeros(outputs))
+
+
+def test_orthogonal_starts_are_uniform():
+    # Haar: an entry of a 4 x 4 matrix times its gain has mean 0 and mean square gain²/4, whatever its place.
+    draw = jax.jit(jax.vmap(lambda key: init_mlp(key, (4, 4), orthogonal=1.0)[0]["w"]))
+    w = np.asarray(draw(jax.random.split(jax.random.key(1), 4000)))
+    np.testing.assert_allclose(w.mean(0), np.zeros((4, 4)), atol=0.04)  # five standard errors of 0.5/√4000
+    np.testing.assert_allclose((w**2).mean(0), np.full((4, 4), 0.25), atol=0.02)
+    assert not np.array_equal(w[0], w[1])
+
+
+def test_policies_start_orthogonal():
+    for policy in (GAUSSIAN, CATEGORICAL):
+        *hidden, last = to_numpy(policy.init(jax.random.key(0), OBS, AgentConfig(ortho_init=True))["mlp"])
+        for layer in hidden:
+            np.testing.assert_allclose(np.linalg.svd(layer["w"])[1], np.sqrt(2), rtol=1e-5)
+        np.testing.assert_allclose(np.linalg.svd(last["w"])[1], 0.01, rtol=1e-5)
+
+
+FORMULAS = {
+    "tanh": np.tanh,
+    "relu": lambda x: x * (x > 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_against_their_formulas(name):
+    x = np.linspace(-20, 20, 81).astype(np.float32)
+    on_host, on_device = ACTIVATIONS[name]
+    assert on_host(x).dtype == np.float32
+    np.testing.assert_allclose(on_host(x), FORMULAS[name](x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(on_device(x), FORMULAS[name](x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    with np.errstate(all="raise", under="ignore"):
+        assert np.isfinite(on_host(np.array([-1e6, 1e6], np.float32))).all()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_layer_norm_against_numpy(name):
+    # In float64: every hidden layer's sums, before the activation, to mean 0 and deviation 1, then scale and shift.
+    rng = np.random.default_rng(0)
+    params = to_numpy(init_mlp(jax.random.key(1), (OBS, 6, 5, 2), layer_norm=True))
+    assert [sorted(layer) for layer in params] == [["b", "scale", "shift", "w"]] * 2 + [["b", "w"]]
+    for layer in params[:-1]:
+        np.testing.assert_array_equal(layer["scale"], np.ones_like(layer["b"]))
+        np.testing.assert_array_equal(layer["shift"], np.zeros_like(layer["b"]))
+        for part in ("scale", "shift"):
+            layer[part] = rng.normal(size=layer["b"].shape).astype(np.float32)
+    x = observations()
+    expected = x.astype(np.float64)
+    for layer in params[:-1]:
+        expected = expected @ layer["w"] + layer["b"]
+        deviation = np.sqrt(expected.var(-1, keepdims=True) + 1e-5)
+        expected = FORMULAS[name](
+            layer["scale"] * (expected - expected.mean(-1, keepdims=True)) / deviation + layer["shift"]
+        )
+    expected = expected @ params[-1]["w"] + params[-1]["b"]
+    for found in (apply_mlp(params, x, ACTIVATIONS[name][0]), apply_mlp(params, jnp.asarray(x), ACTIVATIONS[name][1])):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_gaussian_starts_at_its_log_std():
     params = GAUSSIAN.init(jax.random.key(0), OBS, AgentConfig())
     np.testing.assert_array_equal(params["log_std"], np.full(ACTIONS, -0.5))
@@ -53,9 +124,17 @@ def test_mlp_against_a_loop():
     np.testing.assert_allclose(apply_mlp(params, x, np.tanh), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
-def test_numpy_path_is_the_jax_path(policy):
-    params = policy.init(jax.random.key(2), OBS, AgentConfig())
+KINDS = {
+    "gaussian": (GAUSSIAN, AgentConfig()),
+    "categorical": (CATEGORICAL, AgentConfig()),
+    "normed": (Gaussian(ACTIONS, (5, 4), "silu"), AgentConfig(policy_layer_norm=True)),
+}
+every_kind = pytest.mark.parametrize(("policy", "settings"), KINDS.values(), ids=KINDS)
+
+
+@every_kind
+def test_numpy_path_is_the_jax_path(policy, settings):
+    params = policy.init(jax.random.key(2), OBS, settings)
     obs = observations(1)
     noise = policy.noise(jax.random.key(3), (BATCH,))
     sampled = policy.sample(to_numpy(params), obs, np.asarray(noise))
@@ -65,9 +144,9 @@ def test_numpy_path_is_the_jax_path(policy):
     np.testing.assert_allclose(best, policy.mode(params, jnp.asarray(obs)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", [GAUSSIAN, CATEGORICAL], ids=["gaussian", "categorical"])
-def test_stacked_agents_act_as_alone(policy):
-    agents = [to_numpy(policy.init(jax.random.key(k), OBS, AgentConfig())) for k in range(3)]
+@every_kind
+def test_stacked_agents_act_as_alone(policy, settings):
+    agents = [to_numpy(policy.init(jax.random.key(k), OBS, settings)) for k in range(3)]
     stack = jax.tree.map(lambda *leaves: np.stack(leaves), *agents)
     obs = observations(2, 3)
     noise = np.asarray(policy.noise(jax.random.key(9), (3, BATCH)))

@@ -61,9 +61,15 @@ class Exact:
         z = (self.action - self.output(theta)) / np.exp(log_std)
         return (-(z**2) / 2 - log_std - np.log(2 * np.pi) / 2).sum(-1)
 
-    def ppo_loss(self, theta, clip=0.2):
+    def entropy(self, theta):
+        if not self.gaussian:
+            return -np.mean((np.exp(self.log_p(theta)) * self.log_p(theta)).sum(-1))
+        return np.sum(self.tree(theta)["log_std"] + np.log(2 * np.pi * np.e) / 2)
+
+    def ppo_loss(self, theta, clip=0.2, ent_coef=0.0):
         r = np.exp(self.log_prob(theta) - self.old)
-        return -np.mean(self.weight * np.minimum(r * self.advantage, np.clip(r, 1 - clip, 1 + clip) * self.advantage))
+        gain = self.weight * np.minimum(r * self.advantage, np.clip(r, 1 - clip, 1 + clip) * self.advantage)
+        return -np.mean(gain) - ent_coef * self.entropy(theta)
 
     def gain(self, theta):
         return np.mean(self.weight * np.exp(self.log_prob(theta) - self.old) * self.advantage)
@@ -116,8 +122,9 @@ def run_ppo(policy, params, sample, **settings):
         return ppo.update(params, ppo.init(params), sample)
 
 
+@pytest.mark.parametrize("ent_coef", [0.0, 0.3])
 @pytest.mark.parametrize("name", POLICIES)
-def test_ppo_against_float64(name):
+def test_ppo_against_float64(name, ent_coef):
     # Four steps, large enough that ratios leave the clip range: gradient by central differences, Adam by hand.
     lr, steps = 0.05, 4
     params, sample = problem(POLICIES[name], 1)
@@ -125,13 +132,13 @@ def test_ppo_against_float64(name):
     theta, m, v = exact.start.copy(), 0.0, 0.0
     for t in range(1, steps + 1):
         before = theta
-        g = slope(exact.ppo_loss, theta)
+        g = slope(lambda x: exact.ppo_loss(x, ent_coef=ent_coef), theta)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         theta = theta - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
     ratio = np.exp(exact.log_prob(before) - exact.old)
     assert np.any(np.abs(ratio - 1) > 0.2)
     got, opt_state, metrics = run_ppo(
-        POLICIES[name], params, sample, learning_rate=lr, policy_iterations=steps, target_kl=100.0
+        POLICIES[name], params, sample, learning_rate=lr, policy_iterations=steps, target_kl=None, ent_coef=ent_coef
     )
     np.testing.assert_allclose(exact.flat(got), theta, rtol=1e-3, atol=2e-4)
     assert metrics["train/policy_iterations"] == steps and opt_state[0].count == steps
@@ -139,6 +146,31 @@ def test_ppo_against_float64(name):
     np.testing.assert_allclose(metrics["train/policy_loss"], -np.mean(exact.weight * exact.advantage), rtol=1e-4)
     np.testing.assert_allclose(metrics["train/approx_kl"], np.mean(exact.old - exact.log_prob(before)), rtol=1e-2)
     np.testing.assert_allclose(metrics["train/clip_fraction"], np.mean(np.abs(ratio - 1) > 0.2), rtol=1e-5)
+
+
+def test_without_a_target_nothing_stops_ppo():
+    params, sample = problem(GAUSSIAN, 2)
+    free, _, metrics = run_ppo(GAUSSIAN, params, sample, learning_rate=0.1, policy_iterations=6, target_kl=None)
+    high, _, _ = run_ppo(GAUSSIAN, params, sample, learning_rate=0.1, policy_iterations=6, target_kl=1e9)
+    assert metrics["train/policy_iterations"] == 6 and metrics["train/approx_kl"] > 0.015
+    assert bits(free) == bits(high)
+
+
+def test_ppo_normalises_advantages_within_a_minibatch():
+    # The minibatch is the whole batch here, so shifted and stretched advantages come to the normalised ones.
+    params, sample = problem(GAUSSIAN, 4)
+    moved = sample._replace(advantage=3 * sample.advantage + 5)
+    settings = {"learning_rate": 0.05, "policy_iterations": 3, "target_kl": None}
+    plain, _, _ = run_ppo(GAUSSIAN, params, sample, **settings)
+    again, _, metrics = run_ppo(GAUSSIAN, params, moved, normalize_advantage="minibatch", **settings)
+    other, _, _ = run_ppo(GAUSSIAN, params, moved, **settings)
+    np.testing.assert_allclose(flat(again), flat(plain), rtol=1e-4, atol=1e-5)
+    assert np.abs(flat(other) - flat(plain)).max() > 1e-3
+    np.testing.assert_allclose(metrics["train/policy_loss"], -np.mean(sample.weight * sample.advantage), rtol=1e-4)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
 def test_ppo_stops_before_the_offending_step():

@@ -40,6 +40,11 @@ def monte_carlo(
     return _backward_sum(reward, decay)
 
 
+def normalised(advantage: jax.Array) -> jax.Array:
+    """Of mean 0 and deviation 1 over all given."""
+    return (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
+
+
 def _backward_sum(x: jax.Array, decay: jax.Array) -> jax.Array:
     """y_t = x_t + decay_t y_{t+1}, from the back, with y_T = 0."""
 

@@ -37,7 +37,7 @@ class Sample(NamedTuple):
     returns: jax.Array
     """[B] the value target G."""
     advantage: jax.Array
-    """[B] Â, as estimated (not normalised)."""
+    """[B] Â by the critic's own λ, not normalised."""
     reward: jax.Array
     """[B]."""
     discount: jax.Array
@@ -85,8 +85,15 @@ class Critic(abc.ABC):
         """Fresh parameters of all members."""
         return tuple(self.init_member(jax.random.fold_in(key, k), obs_size) for k in range(self.members))
 
-    def _mlp(self, key: jax.Array, obs_size: int, outputs: int) -> Params:
-        return nets.init_mlp(key, (obs_size, *self.config.critic_hidden, outputs))
+    def init_network(self, key: jax.Array, obs_size: int, outputs: int) -> Params:
+        """A fresh network as the settings have it."""
+        config = self.config
+        gain = 1.0 if config.ortho_init else None
+        return nets.init_mlp(key, (obs_size, *config.critic_hidden, outputs), config.critic_layer_norm, gain)
+
+    def network(self, params: Params, obs: jax.Array) -> jax.Array:
+        """What such a network puts out [B, outputs]."""
+        return nets.apply_mlp(params, obs, nets.ACTIVATIONS[self.config.critic_activation][1])
 
 
 def divide(critic: Critic, sample: Sample, key: jax.Array) -> tuple[Sample, ...]:
@@ -156,11 +163,11 @@ class _Scalar(Critic):
 
     def init_member(self, key: jax.Array, obs_size: int) -> Params:
         """A network with one output."""
-        return self._mlp(key, obs_size, 1)
+        return self.init_network(key, obs_size, 1)
 
     def values(self, params: tuple[Params, ...], obs: jax.Array) -> jax.Array:
         """The members' values [B, K]."""
-        return jnp.concatenate([nets.apply_mlp(p, obs, jax.nn.relu) for p in params], axis=-1)
+        return jnp.concatenate([self.network(p, obs) for p in params], axis=-1)
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
         """Mean (V − G)² over the member's own part."""
@@ -224,11 +231,11 @@ class Quantile(_Bars):
 
     def init_member(self, key: jax.Array, obs_size: int) -> Params:
         """A network with N outputs."""
-        return self._mlp(key, obs_size, self.config.n_quantiles)
+        return self.init_network(key, obs_size, self.config.n_quantiles)
 
     def bars(self, params: Params, obs: jax.Array) -> jax.Array:
         """The outputs."""
-        return nets.apply_mlp(params, obs, jax.nn.relu)
+        return self.network(params, obs)
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
         """Quantile Huber of eq. 8.
@@ -256,23 +263,23 @@ class Normal(_Bars):
         """Two networks of equal width, or one trunk with N + 1 outputs."""
         key_bars, key_variance = jax.random.split(key)
         if self.config.trunk == "shared":
-            return {"both": self._mlp(key_bars, obs_size, self.config.n_quantiles + 1)}
+            return {"both": self.init_network(key_bars, obs_size, self.config.n_quantiles + 1)}
         return {
-            "bars": self._mlp(key_bars, obs_size, self.config.n_quantiles),
-            "variance": self._mlp(key_variance, obs_size, 1),
+            "bars": self.init_network(key_bars, obs_size, self.config.n_quantiles),
+            "variance": self.init_network(key_variance, obs_size, 1),
         }
 
     def bars(self, params: Params, obs: jax.Array) -> jax.Array:
         """The first N outputs."""
-        return nets.apply_mlp(params.get("bars", params.get("both")), obs, jax.nn.relu)[:, : self.config.n_quantiles]
+        return self.network(params.get("bars", params.get("both")), obs)[:, : self.config.n_quantiles]
 
     def bars_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Bars [B, N] and σ_ψ² [B]."""
         if self.config.trunk == "shared":
-            both = nets.apply_mlp(params["both"], obs, jax.nn.relu)
+            both = self.network(params["both"], obs)
             return both[:, :-1], self.variance(both[:, -1])
-        raw = nets.apply_mlp(params["variance"], obs, jax.nn.relu)[:, 0]
-        return nets.apply_mlp(params["bars"], obs, jax.nn.relu), self.variance(raw)
+        raw = self.network(params["variance"], obs)[:, 0]
+        return self.network(params["bars"], obs), self.variance(raw)
 
     def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
         """The variance network's mean σ_ψ, and its share of states at the floor, where it cannot learn."""

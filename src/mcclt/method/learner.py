@@ -149,7 +149,7 @@ class Learner:
         self.weighting: Weighting = self._weighting(config)
         self._policy_update = lookup("algo", config.algo, POLICY_UPDATES)
         policy = nets.Categorical if spec.discrete else nets.Gaussian
-        self.policy: Policy = policy(spec.action_size, config.policy_hidden)
+        self.policy: Policy = policy(spec.action_size, config.policy_hidden, config.policy_activation)
         self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
         """The policy on raw observations; `acting` gives its parameters."""
         self._structures = {part: Structure.of(config, part) for part in PARTS}
@@ -262,13 +262,13 @@ class Learner:
         next_weight = jnp.where(flatten(rollout.terminated), 1.0, weighting.weights(after.error, temperature))
 
         # Advantages by GAE on q_avg, and the returns G that the critic learns.
-        advantage, returns = advantages_and_returns(config, rollout, now, after, weight, next_weight)
+        advantage, own_advantage, returns = advantages_and_returns(config, rollout, now, after, weight, next_weight)
 
         # Line 18, prepared: on values predicted by the old critic (as in Spinning Up).
         policy_sample = PolicySample(
             obs=obs,
             action=flatten(rollout.action),
-            advantage=(advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8),
+            advantage=advantages.normalised(advantage),
             weight=weight if config.weight_site == "objective" else jnp.ones_like(weight),
             key=stream(state.seed, Purpose.POLICY_MINIBATCHES, state.update),
         )
@@ -277,7 +277,7 @@ class Learner:
         sample = Sample(
             obs=obs,
             returns=returns,
-            advantage=advantage,
+            advantage=own_advantage,
             reward=flatten(rollout.reward),
             discount=config.gamma * ~flatten(rollout.terminated),
             bars=now.bars,
@@ -345,8 +345,8 @@ def advantages_and_returns(
     after: Prediction,
     weight: jax.Array,
     next_weight: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """Â [B] and the critic's target G [B]."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Â [B] for the policy, Â [B] by the critic's own λ, and the critic's target G [B]."""
     shape = rollout.reward.shape
     value, next_value = now.mean.reshape(shape), after.mean.reshape(shape)
     target = advantages.td_target(rollout.reward, next_value, rollout.terminated, config.gamma)
@@ -354,15 +354,17 @@ def advantages_and_returns(
     if config.weight_site == "td_error":  # the authors' code: δ_t · (γ w_{t+1} + w_t)/2
         td_error *= (config.gamma * next_weight + weight).reshape(shape) / 2
     ends = (rollout.terminated, rollout.truncated)
-    advantage = advantages.gae(td_error, *ends, config.gamma, config.gae_lambda)
+    advantage = own = flatten(advantages.gae(td_error, *ends, config.gamma, config.gae_lambda))
+    if config.critic_gae_lambda is not None:
+        own = flatten(advantages.gae(td_error, *ends, config.gamma, config.critic_gae_lambda))
     match config.value_target:
         case "lambda":
-            returns = advantage + value
+            returns = own + now.mean
         case "monte_carlo":
-            returns = advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma)
+            returns = flatten(advantages.monte_carlo(rollout.reward, next_value, *ends, config.gamma))
         case _:  # "td"
-            returns = target
-    return flatten(advantage), flatten(returns)
+            returns = flatten(target)
+    return advantage, own, returns
 
 
 def without_numbers(state: AgentState) -> AgentState:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from mcclt.config import AgentConfig
 
@@ -27,17 +28,47 @@ def namespace(x: Array) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
 
 
-def init_mlp(key: jax.Array, sizes: Sequence[int]) -> Params:
-    """Layers `{w [I, J], b [J]}` with entries uniform in ±1/√I (PyTorch's default, so Spinning Up's)."""
+ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "tanh": (np.tanh, jnp.tanh),
+    "relu": (lambda x: np.maximum(x, 0), jax.nn.relu),
+    "silu": (lambda x: x * expit(x), jax.nn.silu),
+    "elu": (lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), jax.nn.elu),
+}
+"""By the name a user gives it: for NumPy and for JAX."""
+
+
+def init_mlp(key: jax.Array, sizes: Sequence[int], layer_norm: bool = False, orthogonal: float | None = None) -> Params:
+    """Layers `{w [I, J], b [J]}`; with `layer_norm` all but the last have `scale` and `shift` [J] as well.
+
+    Entries are uniform in ±1/√I (PyTorch's default, so Spinning Up's). Or `orthogonal`, which is the last layer's gain:
+    weights whose columns (or rows, where those are fewer) are orthogonal and of length √2, or this, and biases 0 (as in
+    Stable-Baselines3).
+    """
+    shapes = list(itertools.pairwise(sizes))
+    layers = _uniform(key, shapes) if orthogonal is None else _orthogonal(key, shapes, orthogonal)
+    if layer_norm:
+        for layer in layers[:-1]:
+            layer |= {"scale": jnp.ones_like(layer["b"]), "shift": jnp.zeros_like(layer["b"])}
+    return tuple(layers)
+
+
+def _uniform(key: jax.Array, shapes: list[tuple[int, int]]) -> list[dict[str, jax.Array]]:
     # All numbers in one draw: each draw takes a CPU half a second to compile.
-    shapes = [(n_in, n_out) for n_in, n_out in itertools.pairwise(sizes)]
     ends = np.cumsum([n_in * n_out + n_out for n_in, n_out in shapes])
     parts = jnp.split(jax.random.uniform(key, (int(ends[-1]),), minval=-1.0, maxval=1.0), ends[:-1])
     layers = []
     for part, (n_in, n_out) in zip(parts, shapes, strict=True):
         w, b = jnp.split(part / math.sqrt(n_in), [n_in * n_out])
         layers.append({"w": w.reshape(n_in, n_out), "b": b})
-    return tuple(layers)
+    return layers
+
+
+def _orthogonal(key: jax.Array, shapes: list[tuple[int, int]], last_gain: float) -> list[dict[str, jax.Array]]:
+    gains = [math.sqrt(2)] * (len(shapes) - 1) + [last_gain]
+    return [
+        {"w": jax.nn.initializers.orthogonal(gain)(own, shape), "b": jnp.zeros(shape[1])}
+        for own, shape, gain in zip(jax.random.split(key, len(shapes)), shapes, gains, strict=True)
+    ]
 
 
 def apply_mlp(params: Params, x: Array, activation: Callable[[Array], Array]) -> Array:
@@ -50,12 +81,21 @@ def apply_mlp(params: Params, x: Array, activation: Callable[[Array], Array]) ->
     *hidden, last = params
     if isinstance(x, np.ndarray):
         for layer in hidden:
-            x = activation(x @ layer["w"] + layer["b"][..., None, :])
+            x = activation(_normed(x @ layer["w"] + layer["b"][..., None, :], layer, axis=-1))
         return x @ last["w"] + last["b"][..., None, :]
     x = x.T
     for layer in hidden:
-        x = activation(layer["w"].T @ x + layer["b"][:, None])
+        x = activation(_normed(layer["w"].T @ x + layer["b"][:, None], layer, axis=0))
     return (last["w"].T @ x + last["b"][:, None]).T
+
+
+def _normed(x: Array, layer: Params, axis: int) -> Array:
+    """Layer norm over the `axis` of features, where the layer has one."""
+    if "scale" not in layer:
+        return x
+    scale, shift = (layer[name][:, None] if axis == 0 else layer[name][..., None, :] for name in ("scale", "shift"))
+    x = x - x.mean(axis, keepdims=True)
+    return scale * x / namespace(x).sqrt((x**2).mean(axis, keepdims=True) + 1e-5) + shift
 
 
 def count(params: Params) -> int:
@@ -108,34 +148,50 @@ class Policy(Actor, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Network:
+    """What the kinds of policy share: a network from observations to the numbers of a distribution."""
+
+    size: int
+    """How many numbers: dimensions of a continuous action, or discrete actions."""
+    hidden: tuple[int, ...]
+    """Widths of the layers."""
+    activation: str = "tanh"
+    """A name of `ACTIVATIONS`."""
+
+    def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
+        """The network."""
+        gain = 0.01 if settings.ortho_init else None
+        return {"mlp": init_mlp(key, (obs_size, *self.hidden, self.size), settings.policy_layer_norm, gain)}
+
+    def outputs(self, params: Params, obs: Array) -> Array:
+        """The numbers [B, size]."""
+        on_host, on_device = ACTIVATIONS[self.activation]
+        return apply_mlp(params["mlp"], obs, on_host if isinstance(obs, np.ndarray) else on_device)
+
+
 @final
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Network):
     """Diagonal Gaussian with a state-independent log-std: a = μ(s) + σ·ε. `Dist` is (μ [B, D], ln σ [D]).
 
     Actions are clipped to the box only when they are sent to the environment; the density is that of the
     unclipped action.
     """
 
-    action_size: int
-    hidden: tuple[int, ...]
-    """Widths of the layers."""
-
     @property
     def kl_terms(self) -> int:
         """Every dimension."""
-        return self.action_size
+        return self.size
 
     def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
         """μ's network, and ln σ at its start."""
-        return {
-            "mlp": init_mlp(key, (obs_size, *self.hidden, self.action_size)),
-            "log_std": jnp.full((self.action_size,), settings.log_std_init, jnp.float32),
-        }
+        log_std = jnp.full((self.size,), settings.log_std_init, jnp.float32)
+        return super().init(key, obs_size, settings) | {"log_std": log_std}
 
     def distribution(self, params: Params, obs: Array) -> tuple[Array, Array]:
         """(μ(s), ln σ)."""
-        return apply_mlp(params["mlp"], obs, namespace(obs).tanh), params["log_std"]
+        return self.outputs(params, obs), params["log_std"]
 
     def log_prob(self, dist: tuple[Array, Array], action: Array) -> Array:
         """Σ_d −½((a−μ)/σ)² − ln σ − ½ ln 2π."""
@@ -157,7 +213,7 @@ class Gaussian:
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """ε ~ N(0, 1) [*shape, D]."""
-        return jax.random.normal(key, (*shape, self.action_size))
+        return jax.random.normal(key, (*shape, self.size))
 
     def sample(self, params: Params, obs: Array, noise: Array) -> Array:
         """μ(s) + σ·ε."""
@@ -171,29 +227,17 @@ class Gaussian:
 
 @final
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(_Network):
     """Softmax over n discrete actions. `Dist` is the log-probabilities [B, n]."""
-
-    n_actions: int
-    hidden: tuple[int, ...]
-    """Widths of the layers."""
 
     @property
     def kl_terms(self) -> int:
         """One action, one term."""
         return 1
 
-    def init(self, key: jax.Array, obs_size: int, settings: AgentConfig) -> Params:
-        """The logits' network."""
-        del settings
-        return {"mlp": init_mlp(key, (obs_size, *self.hidden, self.n_actions))}
-
     def distribution(self, params: Params, obs: Array) -> Array:
         """Log-probabilities."""
-        return jax.nn.log_softmax(self._logits(params, obs))
-
-    def _logits(self, params: Params, obs: Array) -> Array:
-        return apply_mlp(params["mlp"], obs, namespace(obs).tanh)
+        return jax.nn.log_softmax(self.outputs(params, obs))
 
     def log_prob(self, dist: Array, action: Array) -> Array:
         """Ln p[a]."""
@@ -209,12 +253,12 @@ class Categorical:
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Gumbel noise [*shape, n]: argmax(logits + Gumbel) is an exact categorical draw."""
-        return jax.random.gumbel(key, (*shape, self.n_actions))
+        return jax.random.gumbel(key, (*shape, self.size))
 
     def sample(self, params: Params, obs: Array, noise: Array) -> Array:
         """argmax(logits + Gumbel)."""
-        return namespace(obs).argmax(self._logits(params, obs) + noise, axis=-1)
+        return namespace(obs).argmax(self.outputs(params, obs) + noise, axis=-1)
 
     def mode(self, params: Params, obs: Array) -> Array:
         """argmax(logits)."""
-        return namespace(obs).argmax(self._logits(params, obs), axis=-1)
+        return namespace(obs).argmax(self.outputs(params, obs), axis=-1)

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from mcclt.config import AgentConfig
-from mcclt.method import losses, minibatches, optimisers
+from mcclt.method import advantages, losses, minibatches, optimisers
 from mcclt.method.nets import Params, Policy
 
 
@@ -46,7 +46,7 @@ class PolicyUpdate(Protocol):
 
 @final
 class Ppo:
-    """Adam on w · min(r Â, clip(r) Â), stopped when the mean logp_old − logp exceeds 1.5 · KL.
+    """Adam on w · min(r Â, clip(r) Â) + c · entropy, stopped when the mean logp_old − logp exceeds 1.5 · KL.
 
     Every step takes the whole batch; with `minibatch_size` that many states, whose mean then decides on stopping.
     """
@@ -60,21 +60,24 @@ class Ppo:
 
     def loss(
         self, params: Params, sample: PolicySample, log_prob_old: jax.Array
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """(−mean surrogate, (approximate KL, share of clipped ratios))."""
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+        """(What is minimised, (−mean surrogate, approximate KL, share of clipped ratios))."""
         dist = self.policy.distribution(params, sample.obs)
         log_ratio = self.policy.log_prob(dist, sample.action) - log_prob_old
         ratio = jnp.exp(log_ratio)
-        gain = losses.ppo_surrogate(ratio, sample.advantage, sample.weight, self.config.clip_range)
-        clipped = jnp.mean(jnp.abs(ratio - 1) > self.config.clip_range)
-        return -jnp.mean(gain), (jnp.mean(-log_ratio), clipped)
+        advantage, clip = sample.advantage, self.config.clip_range
+        if self.config.normalize_advantage == "minibatch":
+            advantage = advantages.normalised(advantage)
+        loss = -jnp.mean(losses.ppo_surrogate(ratio, advantage, sample.weight, clip))
+        bonus = self.config.ent_coef * jnp.mean(self.policy.entropy(dist))
+        return loss - bonus, (loss, jnp.mean(-log_ratio), jnp.mean(jnp.abs(ratio - 1) > clip))
 
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
         dist = self.policy.distribution(params, sample.obs)
         log_prob_old = self.policy.log_prob(dist, sample.action)
         config = self.config
-        limit, size = 1.5 * config.target_kl, config.minibatch_size
+        limit, size = None if config.target_kl is None else 1.5 * config.target_kl, config.minibatch_size
         rate = optimisers.rate(config.learning_rate, config.learning_rate_end, sample.progress)
         gradient = jax.value_and_grad(self.loss, has_aux=True)
         per_pass = 1 if size is None else sample.obs.shape[0] // size
@@ -85,8 +88,9 @@ class Ppo:
 
         def step(carry, sample, log_prob_old):
             i, params, opt_state, _, (first, _, _) = carry
-            (loss, (kl, clipped)), grads = gradient(params, sample, log_prob_old)
-            stopped = kl > limit  # found before the step: this gradient is not used
+            (_, (loss, kl, clipped)), grads = gradient(params, sample, log_prob_old)
+            # Found before the step: this gradient is not used.
+            stopped = jnp.array(False) if limit is None else kl > limit
             new = optimisers.step(params, grads, opt_state, rate, config.max_grad_norm)
             params, opt_state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), (params, opt_state), new)
             return i + ~stopped, params, opt_state, stopped, (jnp.where(i == 0, loss, first), kl, clipped)
@@ -141,6 +145,8 @@ class Trpo:
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """One step, or exactly the old parameters where none satisfies the constraint and improves."""
         config, policy = self.config, self.policy
+        delta = config.target_kl
+        assert delta is not None
         theta, unravel = ravel_pytree(params)
         dist_old = policy.distribution(params, sample.obs)
         log_prob_old = policy.log_prob(dist_old, sample.action)
@@ -165,7 +171,7 @@ class Trpo:
 
         x, _ = jax.scipy.sparse.linalg.cg(fisher, g, tol=1e-10, maxiter=config.cg_max_steps)
         curvature = jnp.dot(x, fisher(x))  # xᵀHx; ½ scale² xᵀHx = δ
-        scale = jnp.sqrt(2 * config.target_kl / (curvature + 1e-8))
+        scale = jnp.sqrt(2 * delta / (curvature + 1e-8))
         usable = jnp.all(jnp.isfinite(x)) & (curvature > 0)
         full_step = jnp.where(usable, scale, 0.0) * jnp.where(usable, x, 0.0)
 
@@ -177,7 +183,7 @@ class Trpo:
             i, _, _, _, _ = carry
             candidate = theta + config.line_search_shrinking_factor**i * full_step
             new_gain, new_kl = gain(candidate), kl(candidate)
-            return i + 1, candidate, new_gain, new_kl, (new_kl <= config.target_kl) & (new_gain >= gain_old)
+            return i + 1, candidate, new_gain, new_kl, (new_kl <= delta) & (new_gain >= gain_old)
 
         start = (jnp.array(0), theta, gain_old, jnp.zeros(()), jnp.array(False))
         tries, candidate, _, new_kl, accepted = jax.lax.while_loop(searching, try_step, start)

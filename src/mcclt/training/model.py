@@ -45,15 +45,14 @@ ELSEWHERE = {
     "groups": "`mcclt train --config` trains several groups",
     # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
     "policy": "give only the environment; widths are policy_hidden and critic_hidden",
-    "policy_kwargs": "use policy_hidden=(64, 64), critic_hidden=(64, 64) and log_std_init=",
+    "policy_kwargs": "use policy_hidden=(64, 64), policy_activation=, critic_hidden=, critic_activation=, ortho_init=, "
+    "log_std_init=",
     "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
     "batch_size": "use minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
     "n_epochs": "use policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
     "n_critic_updates": "use critic_iterations",
     "sub_sampling_factor": "the whole batch is used",
     "clip_range_vf": "the critic's loss is not clipped",
-    "normalize_advantage": "advantages are always normalised",
-    "ent_coef": "there is no entropy bonus; log_std_init sets the first spread of actions",
     "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
     "use_sde": "there is no state-dependent exploration",
     "sde_sample_freq": "there is no state-dependent exploration",
