@@ -121,7 +121,7 @@ class Machinery(Command):
         use_cache()
         with contextlib.ExitStack() as stack:
             display = stack.enter_context(PlanDisplay(console, self.quiet))
-            mix = _has_gpu() if self.backend == "local" else self.gpus > 0
+            mix = has_gpu() if self.backend == "local" else self.gpus > 0
             workers = stack.enter_context(contextlib.closing(self._workers(store, display, pin=not mix)))
             if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
                 console.print(advice, soft_wrap=True)
@@ -129,7 +129,7 @@ class Machinery(Command):
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
-                console.print("\nInterrupted; nothing is lost. Continue with\n  " + _again(), soft_wrap=True)
+                console.print("\nInterrupted; nothing is lost. Continue with\n  " + again(), soft_wrap=True)
                 raise SystemExit(interrupts.exit_code(error)) from None
 
     def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
@@ -199,11 +199,13 @@ def end(store: "Store", tally: "Tally", console: "Console") -> None:
         raise MccltError(f"{count(len(tally.failures))} without a result: {first}{more}")
 
 
-def _again() -> str:
+def again() -> str:
+    """The command that was typed."""
     return shlex.join(["mcclt", *sys.argv[1:]])
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether JAX found one."""
     import jax
 
     return jax.default_backend() != "cpu"

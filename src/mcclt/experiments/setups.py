@@ -160,8 +160,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
         if setting not in known:
             hint = "`mcclt train --help` lists all settings of an agent."
             raise UnknownNameError("setting", setting, known, hint)
-        owner = RunConfig if setting in CHANGEABLE else AgentConfig
-        found[setting] = coerce(owner, setting, _literal(value, isinstance(getattr(owner, setting), tuple)))
+        found[setting] = literal(setting, value)
     canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
     return f"{name}@{canonical}" if found else name, found
 
@@ -170,6 +169,12 @@ def change(variant: str, settings: dict[str, Any]) -> str:
     """The variant with these settings changed as well: mcclt, {"n_quantiles": 4} → mcclt@n_quantiles=4."""
     text = "+".join(f"{name}={_text(value)}" for name, value in settings.items())
     return parse_variant(f"{variant}{'+' if '@' in variant else '@'}{text}")[0] if settings else variant
+
+
+def literal(setting: str, text: str) -> Any:
+    """The value of a setting (of an agent, or one of `CHANGEABLE`) as typed, checked for its kind."""
+    owner = RunConfig if setting in CHANGEABLE else AgentConfig
+    return coerce(owner, setting, _literal(text, isinstance(getattr(owner, setting, None), tuple)))
 
 
 def _literal(text: str, several: bool) -> Any:

@@ -94,3 +94,26 @@ function setUpTheme() {
   dark.addEventListener("change", show);
   show();
 }
+
+// --- copy buttons -------------------------------------------------------------------------------------
+
+function setUpCopying() {
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest(".copy");
+    if (!button) return;
+    const code = button.previousElementSibling;
+    button.textContent = (await copy(code)) ? "Copied" : "Selected";
+    setTimeout(() => { button.textContent = "Copy"; }, 1600);
+  });
+}
+
+// Copies an element's text; where that is forbidden, selects it instead.
+async function copy(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return document.execCommand("copy");
+  }
+}

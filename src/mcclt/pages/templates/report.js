@@ -1,29 +1,6 @@
 (() => {
   const short = (x) => (x >= 1e6 ? `${+(x / 1e6).toPrecision(3)}M` : x >= 1e3 ? `${+(x / 1e3).toPrecision(3)}k` : `${x}`);
 
-  // --- copy buttons -------------------------------------------------------------------------------------
-
-  function setUpCopying() {
-    document.addEventListener("click", async (event) => {
-      const button = event.target.closest(".copy");
-      if (!button) return;
-      const code = button.previousElementSibling;
-      button.textContent = (await copy(code)) ? "Copied" : "Selected";
-      setTimeout(() => { button.textContent = "Copy"; }, 1600);
-    });
-  }
-
-  // Copies an element's text; where that is forbidden, selects it instead.
-  async function copy(element) {
-    try {
-      await navigator.clipboard.writeText(element.textContent);
-      return true;
-    } catch {
-      getSelection().selectAllChildren(element);
-      return document.execCommand("copy");
-    }
-  }
-
   // --- paper: everything unfolded while printing --------------------------------------------------------
 
   function setUpPrinting() {

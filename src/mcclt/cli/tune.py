@@ -1,0 +1,289 @@
+"""`mcclt tune`."""
+
+import contextlib
+import functools
+import re
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tyro.conf import Positional
+
+from mcclt.cli.flags import Spelling, Steps, seeds_of
+from mcclt.cli.machinery import Machinery, again, has_gpu
+from mcclt.config import AgentConfig, fields_of, parse_steps
+from mcclt.console import plain_console
+from mcclt.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mcclt.tuning.confirm import Confirmed
+    from mcclt.tuning.search import Trial
+    from mcclt.tuning.tuner import Status, Tuner
+
+CPU_TRIALS, GPU_TRIALS = 24, 300
+FIRST_SEED = 1_000
+"""Seeds of the confirmation begin here."""
+LOOK = 4
+"""Updates after which the speed is known."""
+
+
+def _fixes(text: str) -> tuple[str, ...]:
+    """Changes between commas: gamma=0.99,policy_hidden=64,64."""
+    return tuple(part.strip() for part in re.split(r",(?=\s*[a-z_]+=)", text) if part.strip())
+
+
+def _rungs(text: str) -> tuple[int, ...]:
+    """Numbers of steps between commas."""
+    return tuple(parse_steps(part) for part in text.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(Machinery):
+    """Search for the best settings on a task, and confirm them on fresh seeds.
+
+    mcclt tune HalfCheetah-v5 --algo ppo --fix critic=plain,gamma=0.99
+    """
+
+    task: Annotated[str, Positional]
+    """A task id such as Hopper-v5."""
+    algo: str = "ppo"
+    """ppo or trpo."""
+    trials: int | None = None
+    """Settings to try (of each structure); unset: 300 on a GPU, 24 on a CPU."""
+    seeds_per_setting: int = 1
+    """Agents of each setting in the search; their score is the mean of the middle half."""
+    steps: Steps = 1_000_000
+    """Environment steps of the settings that go through to the end."""
+    rungs: Annotated[tuple[int, ...], Spelling("STEPS,...", _rungs)] = ()
+    """Steps at which settings are compared; unset: a fifth, two fifths and all of --steps (pbt: every twentieth)."""
+    keep: int = 3
+    """One of so many goes on at every rung."""
+    strategy: Literal["halving", "pbt"] = "halving"
+    """halving: bad settings make room for new ones (ASHA); pbt: they copy good ones and change them."""
+    sampler: Literal["sobol", "random", "tpe"] = "sobol"
+    """How settings are drawn; tpe learns from those before (extra: optuna)."""
+    score: Literal["end", "area"] = "end"
+    """end: the mean return of the last episodes; area: of all, so that learning early counts."""
+    space: Path | None = None
+    """A TOML file with [search] and [fixed]; unset: the algorithm's own (the file says what it searched)."""
+    fix: Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", _fixes)] = ()
+    """Settings that are given, not searched."""
+    confirm: int = 3
+    """The best few are trained again on fresh seeds, beside the default; 0: none."""
+    n_seeds: int | None = 10
+    """Fresh seeds of the confirmation."""
+    episodes: int = 100
+    """Deterministic episodes of each agent at the end of the confirmation."""
+    store: Path = field(default=Path("my-search"))
+    """The directory of this search; the same command goes on with what is in it."""
+    plan: bool = False
+    """Only say what it would cost, after a few updates that measure the speed."""
+
+    GROUPS: ClassVar = {
+        "search": "algo trials seeds_per_setting steps rungs keep strategy sampler score space fix plan".split(),
+        "confirmation": "confirm seeds n_seeds episodes".split(),
+        **Machinery.GROUPS,
+    }
+
+    def run(self) -> None:
+        """Searches, confirms, and writes the best settings and a page."""
+        from mcclt.training.compilation import use_cache
+        from mcclt.tuning import Tuner
+
+        console = plain_console()
+        if self.backend == "ray":
+            raise ConfigError("--backend ray is for the confirmation alone: search with --confirm 0, on one machine.")
+        if self.confirm < 0:
+            raise ConfigError(f"confirm = {self.confirm} is not allowed: it must be 0 or more.")
+        seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
+        plan, space = self.declared()
+        self.check([self.task])
+        use_cache()
+        make = functools.partial(Tuner, plan, space, places=self.population, engine=self.engine)
+        if self.plan:
+            with tempfile.TemporaryDirectory() as folder:
+                self._measure(make(folder=Path(folder) / "plan"), console, len(seeds))
+            return
+        tuner = make(folder=self.store)
+        console.print(self._cost(tuner, len(seeds)), soft_wrap=True)
+        self._search(tuner, console)
+        self._end(tuner, console, seeds)
+
+    def declared(self) -> tuple[Any, Any]:
+        """The plan and the space that the flags speak of."""
+        from mcclt.experiments.setups import CHANGEABLE, literal
+        from mcclt.tuning import Plan, Space
+        from mcclt.tuning.search import rungs_of
+
+        space = Space.read(self.space) if self.space else Space.default(self.algo)
+        given: dict[str, Any] = {}
+        known = [*fields_of(AgentConfig), *CHANGEABLE]
+        for text in self.fix:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise ConfigError(f"--fix {text} is not allowed: write name=value, such as gamma=0.99.")
+            if name not in known:
+                raise UnknownNameError("setting", name, known)
+            given[name] = literal(name, value)
+        if self.space and "algo" in self.given:
+            given["algo"] = self.algo
+        space = space.fixing(given) if given else space
+        shares = [i / 20 for i in range(1, 21)] if self.strategy == "pbt" else (0.2, 0.4, 1.0)
+        plan = Plan(
+            self.task,
+            trials=self.trials if self.trials is not None else GPU_TRIALS if has_gpu() else CPU_TRIALS,
+            seeds=self.seeds_per_setting,
+            rungs=self.rungs or rungs_of(self.steps, shares),
+            keep=self.keep,
+            strategy=self.strategy,
+            sampler=self.sampler,
+            score=self.score,
+        )
+        return plan, space
+
+    # --- the search ----------------------------------------------------------------------------------------
+
+    def _cost(self, tuner: "Tuner", seeds: int) -> str:
+        plan, programs = tuner.plan, len(tuner.structures)
+        each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
+        rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
+        how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one of {plan.keep} goes on"
+        confirmed = (self.confirm + 1) * seeds * plan.rungs[-1] if self.confirm else 0
+        after = f" The confirmation takes {confirmed:,} more." if confirmed else ""
+        return (
+            f"{plan.trials * programs:,} settings{each}, {tuner.at_once * plan.seeds} agents at once; compared at "
+            f"{rungs} steps, where {how}: about {plan.expected_steps * programs:,} steps.{after} "
+            f"{programs} structure{'s' if programs > 1 else ''} to compile."
+        )
+
+    def _measure(self, tuner: "Tuner", console: "Console", seeds: int) -> None:
+        """The cost of a search, measured and not begun."""
+        speed = _Speed()
+
+        def look(status: "Status") -> None:
+            speed.see(status)
+            if speed.known:
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            tuner.run(look)
+        console.print(self._cost(tuner, seeds), soft_wrap=True)
+        console.print(speed.sentence(tuner.plan.expected_steps * len(tuner.structures)), soft_wrap=True)
+
+    def _search(self, tuner: "Tuner", console: "Console") -> None:
+        from mcclt import interrupts
+        from mcclt.cli.searching import SearchDisplay
+
+        speed, said = _Speed(), False
+
+        def tell(status: "Status") -> None:
+            nonlocal said
+            display.show(status)
+            speed.see(status)
+            if speed.known and not said and not self.quiet:
+                said = True
+                display.say(speed.sentence(status.expected - status.steps))
+
+        try:
+            with SearchDisplay(console, self.quiet) as display:
+                tuner.run(tell)
+        except KeyboardInterrupt as error:
+            _show_best(tuner.best(5), console)
+            console.print("\nInterrupted; nothing is lost. Continue with\n  " + again(), soft_wrap=True)
+            raise SystemExit(interrupts.exit_code(error)) from None
+
+    # --- what it found -------------------------------------------------------------------------------------
+
+    def _end(self, tuner: "Tuner", console: "Console", seeds: tuple[int, ...]) -> None:
+        from mcclt.experiments.store import Store
+        from mcclt.pages import tuning
+        from mcclt.storage import files
+        from mcclt.tuning import confirm
+
+        if not tuner.best():
+            first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
+            raise ConfigError(f"No setting of {self.task} gave a return: {first}.")
+        _show_best(tuner.best(5), console)
+        found: list[Confirmed] = []
+        winner = tuner.best()[0]
+        if self.confirm:
+            best = tuner.best(self.confirm)
+            setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
+            cells = [(setup, seed) for setup in setups for seed in seeds]
+            store = Store(self.store / "confirmed", create=True)
+            self.compute(store, cells, console)
+            found = confirm.outcome(store, cells, best)
+            winner = next((one.trial for one in found if one.trial is not None), winner)
+            _show_confirmed(found, console)
+        path = self.store / "best.toml"
+        files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
+        tuner.export()
+        page = tuning.write(tuner, found, winner, self.store)
+        console.print(f"Best settings: {path}  Train with them:  mcclt train --config {path}", soft_wrap=True)
+        console.print(f"Page: {page}", soft_wrap=True)
+
+
+class _Enough(Exception):
+    """The speed is known."""
+
+
+class _Speed:
+    """Steps per second after the first updates, which compile."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, int]] = []
+        self.compiling = 0.0
+
+    def see(self, status: "Status") -> None:
+        """Another update was made."""
+        self._seen.append((time.perf_counter(), status.steps))
+        self.compiling = status.compiling
+
+    @property
+    def known(self) -> bool:
+        return len(self._seen) >= LOOK
+
+    def sentence(self, steps: int) -> str:
+        """How long so many steps take, at the speed of the last updates."""
+        (began, before), (now, after) = self._seen[1], self._seen[-1]
+        speed = (after - before) / max(now - began, 1e-9)
+        return (
+            f"{speed:,.0f} steps/s here after {self.compiling:.0f} s of compiling: the search takes about "
+            f"{steps / speed / 60:,.0f} min, if places stay taken."
+        )
+
+
+def _show_best(best: "list[Trial]", console: "Console") -> None:
+    from rich.table import Table
+
+    from mcclt.tuning.confirm import changed
+
+    table = Table(title="Best settings of the search", title_justify="left")
+    for column in ("setting", "rungs", "score", "what it changes"):
+        table.add_column(column, justify="right" if column in ("rungs", "score") else "left", overflow="fold")
+    for trial in best:
+        point = {name: value for name, (value, _) in changed(trial.settings).items() if name in trial.point}
+        words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
+        table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
+    console.print(table)
+
+
+def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
+    from rich.table import Table
+
+    table = Table(title="On fresh seeds", title_justify="left")
+    for column in ("setting", "seeds", "middle half", "mean", "± SE", "against the default", "95 % interval"):
+        table.add_column(column, justify="left" if column == "setting" else "right", overflow="fold")
+    for one in found:
+        row = [one.name, str(one.summary.n), f"{one.iqm:,.1f}", f"{one.summary.mean:,.1f}"]
+        row.append(f"{one.summary.se:,.1f}" if one.summary.n > 1 else "–")
+        if one.against is not None:
+            known = one.against.p is not None
+            row += [f"{one.against.difference:+,.1f}"]
+            row += [f"{one.against.low:+,.1f} … {one.against.high:+,.1f}" if known else "–"]
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,4 @@
+addEventListener("DOMContentLoaded", () => {
+  setUpTheme();
+  setUpCopying();
+});

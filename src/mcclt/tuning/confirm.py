@@ -1,0 +1,105 @@
+"""Whether what a search found was luck: the best few and the default, on seeds that no search has seen."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from mcclt.config import AgentConfig, RunConfig, fields_of, override
+from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
+from mcclt.experiments.setups import CHANGEABLE, Setup
+from mcclt.experiments.store import Cell, Store
+from mcclt.tuning.search import Plan, Trial
+from mcclt.tuning.space import configured
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What became of a setting on fresh seeds."""
+
+    name: str
+    trial: Trial | None
+    """None: the default."""
+    scores: np.ndarray
+    """[n] mean return of each seed's final episodes."""
+    summary: Summary
+    iqm: float
+    against: Comparison | None
+    """The difference to the default; None of the default itself."""
+
+
+def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> list[Setup]:
+    """The default and the best few settings, as experiments."""
+    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine)
+    algo = best[0].settings.get("algo", AgentConfig.algo)
+    found = [_setup(DEFAULT, run, AgentConfig(algo=algo))]
+    return found + [_setup(name_of(trial), *configured(run, trial.settings)) for trial in best]
+
+
+def _setup(name: str, run: RunConfig, agent: AgentConfig) -> Setup:
+    return Setup(name, dataclasses.replace(run, groups={f"{agent.algo}-{name}": agent}))
+
+
+def name_of(trial: Trial) -> str:
+    """setting-17; with its structure, if it has one: setting-17-normal."""
+    return "-".join(["setting", str(trial.number), *(_word(value) for value in trial.structure.values())])
+
+
+def _word(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[Confirmed]:
+    """The default first, then the settings, the one with the greatest mean of its middle half of seeds first."""
+    series = {(s.task, s.name, s.digest): s for s in store.load().series}
+    trials = {name_of(trial): trial for trial in best}
+    keys = dict.fromkeys(setup.key for setup, _ in cells)
+    scores = {key: series[key].scores for key in keys if key in series}
+    default = next((x for (_, name, _), x in scores.items() if name.endswith(f"-{DEFAULT}")), np.zeros(0))
+    found = []
+    for (_, name, _), own in scores.items():
+        short = name.partition("-")[2]
+        against = None if short == DEFAULT else compare(own, default, short, DEFAULT)
+        iqm = float(stats.trim_mean(own[np.isfinite(own)], 0.25))
+        found.append(Confirmed(short, trials.get(short), own, summarise(own), iqm, against))
+    return sorted(found, key=lambda one: (one.trial is not None, -one.iqm))
+
+
+def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
+    """The settings as a file for `mcclt train --config`; comments say what they gave."""
+    lines = [f"# Found by mcclt tune on {plan.task}: {plan.trials} settings, {plan.rungs[-1]:,} steps."]
+    for one in confirmed:
+        if one.trial is trial or one.trial is None:
+            spread = f" ± {one.summary.se:,.1f}" if one.summary.n > 1 else ""
+            what = "these settings" if one.trial is trial else "the default"
+            lines.append(
+                f"# On {one.summary.n} fresh seeds {what} gave {one.summary.mean:,.1f}{spread} (standard error)."
+            )
+    return "\n".join(
+        [*lines, f"task = {_toml(plan.task)}", *(f"{n} = {_toml(v)}" for n, v in sorted(trial.settings.items())), ""]
+    )
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple() | list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case _:
+            return str(value)
+
+
+def changed(settings: dict[str, object]) -> dict[str, tuple[object, object]]:
+    """The settings that are not the default's, each with the default's value."""
+    agent, run = AgentConfig(), RunConfig("")
+    own = override(agent, {name: value for name, value in settings.items() if name not in CHANGEABLE})
+    pairs = {n: (getattr(own, n), getattr(agent, n)) for n in fields_of(AgentConfig)}
+    pairs |= {n: (settings[n], getattr(run, n)) for n in CHANGEABLE if n in settings}
+    return {name: (value, default) for name, (value, default) in pairs.items() if value != default}

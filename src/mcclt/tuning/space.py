@@ -1,0 +1,199 @@
+"""What is searched: a range or choices for some settings, and what all agents have in common.
+
+A space is a TOML file with two tables:
+
+    [search]
+    learning_rate = { low = 1e-5, high = 1e-3, scale = "log" }
+    critic_learning_rate = { low = 0.3, high = 10, scale = "log", times = "learning_rate" }
+    gamma = { low = 0.97, high = 0.9999, scale = "complement" }
+    steps_per_update = [2048, 4096]
+
+    [fixed]
+    normalize_obs = true
+
+A setting that is only a number has a range (`linear`, `log`, or `complement`: 1 minus the setting on a logarithmic
+scale) or choices; any other has choices. Each combination of those others is a structure: a program of its own.
+"""
+
+import importlib.resources
+import itertools
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
+from mcclt.errors import ConfigError, UnknownNameError, shown
+from mcclt.experiments.setups import CHANGEABLE
+
+SCALES = ("linear", "log", "complement")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values a number may take, from `low` to `high`."""
+
+    low: float
+    high: float
+    scale: str = "linear"
+    times: str | None = None
+    """The setting that the number is a multiple of."""
+
+    def at(self, u: float) -> float:
+        """The value at u in [0, 1], in three digits: more would only make settings hard to read."""
+        match self.scale:
+            case "log":
+                value = self.low * (self.high / self.low) ** u
+            case "complement":
+                value = 1 - (1 - self.low) * ((1 - self.high) / (1 - self.low)) ** u
+                return 1 - float(f"{1 - value:.3g}")
+            case _:
+                value = self.low + (self.high - self.low) * u
+        return float(f"{value:.3g}")
+
+    def where(self, value: float) -> float:
+        """The u in [0, 1] of a value."""
+        scaled = {"log": math.log, "complement": lambda x: -math.log(1 - x)}.get(self.scale, float)
+        low, high, now = (scaled(x) for x in (self.low, self.high, value))
+        return min(max((now - low) / (high - low), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The values a setting may take."""
+
+    values: tuple[Any, ...]
+
+    def at(self, u: float) -> Any:
+        """The value at u in [0, 1]: each has an equal part."""
+        return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
+
+    def where(self, value: Any) -> float:
+        """The u in the middle of a value's part."""
+        return (self.values.index(value) + 0.5) / len(self.values)
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched; see above."""
+
+    numbers: Mapping[str, Range | Choices]
+    structures: Mapping[str, Choices]
+    fixed: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], source: object = "The space") -> "Space":
+        """Reads the two tables, or raises a `ConfigError` of one sentence."""
+        if unknown := [name for name in data if name not in ("search", "fixed")]:
+            raise ConfigError(f"{source} has a table {shown(unknown[0])}: it may have [search] and [fixed].")
+        tables = [data.get(name, {}) for name in ("search", "fixed")]
+        if not all(isinstance(table, Mapping) for table in tables):
+            raise ConfigError(f"{source} must have tables [search] and [fixed].")
+        search, fixed = tables
+        known = [*fields_of(AgentConfig), *CHANGEABLE]
+        for name in (*search, *fixed):
+            if name not in known:
+                raise UnknownNameError("setting", name, known)
+        if both := [name for name in search if name in fixed]:
+            raise ConfigError(f"{source} both searches and fixes {both[0]}: leave one out.")
+        found = {name: _read(name, value) for name, value in search.items()}
+        numbers = {name: one for name, one in found.items() if name in NUMBERS}
+        others = {name: one for name, one in found.items() if isinstance(one, Choices) and name not in NUMBERS}
+        space = cls(numbers, others, {name: _value(name, value) for name, value in fixed.items()})
+        space._check(source)
+        return space
+
+    @classmethod
+    def read(cls, path: Path) -> "Space":
+        """From a TOML file."""
+        return cls.of(read_file(path), path)
+
+    @classmethod
+    def default(cls, algo: str) -> "Space":
+        """The space for an algorithm unless another is given."""
+        if algo not in ("ppo", "trpo"):
+            raise ConfigError(f"There is no space for the algorithm {algo!r}: give one of your own, as a TOML file.")
+        text = (importlib.resources.files("mcclt.tuning") / f"{algo}.toml").read_text(encoding="utf-8")
+        return cls.of(tomllib.loads(text), f"The space of {algo}")
+
+    def fixing(self, values: Mapping[str, Any]) -> "Space":
+        """The same, with these settings given, and so not searched."""
+        known = [*fields_of(AgentConfig), *CHANGEABLE]
+        for name in values:
+            if name not in known:
+                raise UnknownNameError("setting", name, known)
+        left = {name: one for name, one in self.numbers.items() if name not in values}
+        others = {name: one for name, one in self.structures.items() if name not in values}
+        fixed = {**self.fixed, **{name: _value(name, value) for name, value in values.items()}}
+        space = replace(self, numbers=left, structures=others, fixed=fixed)
+        space._check("The space")
+        return space
+
+    def _check(self, source: object) -> None:
+        """Both ends of every range must be settings that an agent can have."""
+        if not self.numbers:
+            raise ConfigError(
+                f"{source} searches no number: give a range, such as gamma = {{low = 0.9, high = 0.999}}."
+            )
+        for name, one in self.numbers.items():
+            times = one.times if isinstance(one, Range) else None
+            factors = self.numbers.get(times or "")
+            if times is not None and (times not in NUMBERS or (isinstance(factors, Range) and factors.times)):
+                raise ConfigError(f"{name} cannot be a multiple of {times}: that must be a number of its own.")
+        for structure in self.all_structures():
+            for u in (0.0, 1.0):
+                self.settings(structure, dict.fromkeys(self.numbers, u))
+
+    def all_structures(self) -> list[dict[str, Any]]:
+        """Every combination of the settings that are not numbers."""
+        values = [one.values for one in self.structures.values()]
+        return [dict(zip(self.structures, each, strict=True)) for each in itertools.product(*values)]
+
+    def settings(self, structure: Mapping[str, Any], point: Mapping[str, float]) -> dict[str, Any]:
+        """All settings of an agent at a point of the unit cube, checked."""
+        found = {**self.fixed, **structure, **{name: one.at(point[name]) for name, one in self.numbers.items()}}
+        for name, one in self.numbers.items():
+            if isinstance(one, Range) and one.times is not None:
+                base = found.get(one.times, getattr(AgentConfig, one.times))
+                found[name] = float(f"{found[name] * base:.3g}")
+        configured(RunConfig(""), found)
+        return found
+
+
+def configured(run: RunConfig, settings: Mapping[str, Any]) -> tuple[RunConfig, AgentConfig]:
+    """A run and an agent with these settings; a `ConfigError` where they make no sense."""
+    own = {name: value for name, value in settings.items() if name in CHANGEABLE}
+    agent = override(AgentConfig(), {name: value for name, value in settings.items() if name not in own})
+    return override(run, own), agent
+
+
+def _value(name: str, value: Any) -> Any:
+    return coerce(RunConfig if name in CHANGEABLE else AgentConfig, name, value)
+
+
+def _read(name: str, value: Any) -> Range | Choices:
+    """A range or choices, as a file or a program gives them."""
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ConfigError(f"{name} = [] leaves nothing to choose: give at least one value.")
+        return Choices(tuple(_value(name, one) for one in value))
+    if not isinstance(value, Mapping) or not {"low", "high"} <= {*value} <= {"low", "high", "scale", "times"}:
+        raise ConfigError(
+            f"{name} = {shown(value)} is not allowed: give choices, such as [8, 16], or a range, such as"
+            ' {low = 1e-5, high = 1e-3, scale = "log"}.'
+        )
+    if name not in NUMBERS:
+        raise ConfigError(f"{name} is not a plain number, and has no range: give choices, such as {name} = [...].")
+    low, high = value["low"], value["high"]
+    numbers = all(type(x) in (int, float) and math.isfinite(x) for x in (low, high))
+    if not numbers or not low < high:
+        raise ConfigError(f"{name} has no range from {shown(low)} to {shown(high)}: low must be less than high.")
+    scale = value.get("scale", "linear")
+    if scale not in SCALES:
+        raise UnknownNameError("scale", str(scale), SCALES)
+    if (scale == "log" and low <= 0) or (scale == "complement" and high >= 1):
+        bound = "more than 0" if scale == "log" else "less than 1"
+        raise ConfigError(f"{name} cannot have the scale {scale} here: its values must be {bound}.")
+    return Range(float(low), float(high), scale, value.get("times"))

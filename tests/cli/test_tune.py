@@ -1,0 +1,91 @@
+"""`mcclt tune`, as it is typed."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mcclt.cli import main
+
+SPACE = """
+[search]
+learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }
+gamma = { low = 0.9, high = 0.999, scale = "complement" }
+[fixed]
+policy_hidden = [8]
+critic_hidden = [8]
+n_envs = 4
+steps_per_update = 200
+policy_iterations = 2
+critic_iterations = 2
+"""
+SMALL = "--trials 5 --steps 800 --confirm 1 --n-seeds 2 --episodes 2".split()
+
+
+def tune(folder: Path, *flags: str) -> None:
+    (folder / "space.toml").write_text(SPACE)
+    task = ["tune", "InvertedDoublePendulum-v5", "--space", str(folder / "space.toml")]
+    main([*task, "--store", str(folder / "s"), *SMALL, *flags])
+
+
+def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune(tmp_path)
+    said = capsys.readouterr().out
+    assert "5 settings, 5 agents at once; compared at 160, 320, 800 steps" in said
+    assert "On fresh seeds" in said and "default" in said
+    best = tomllib.loads((tmp_path / "s/best.toml").read_text())
+    trials = json.loads((tmp_path / "s/trials.json").read_text())
+    assert best["gamma"] in {trial["settings"]["gamma"] for trial in trials} and len(trials) == 5
+    page = (tmp_path / "s/search.html").read_text()
+    assert "setting-" in page and "What mattered" in page
+    import optuna
+
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "s/optuna.log")))
+    study = optuna.load_study(study_name="InvertedDoublePendulum-v5", storage=storage)
+    assert len(study.trials) == 5
+    out = str(tmp_path / "run")
+    main(["train", "--config", str(tmp_path / "s/best.toml"), "--steps", "400", "--final-episodes", "1", "--out", out])
+    before = (tmp_path / "s/best.toml").read_text()
+    tune(tmp_path)  # all is there: the same again, and nothing is trained
+    assert (tmp_path / "s/best.toml").read_text() == before
+
+
+def test_the_cost_is_said_without_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune(tmp_path, "--plan")
+    assert "the search takes about" in capsys.readouterr().out
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--fix", "gama=0.9"], "Did you mean 'gamma'"),
+        (["--fix", "gamma"], "write name=value"),
+        (["--fix", "gamma=2"], "gamma = 2.0 is not allowed"),
+        (["--fix", "gamma=0.9,learning_rate=1e-3"], "searches no number"),
+        (["--trials", "0"], "trials = 0 is not allowed"),
+        (["--rungs", "400,200"], "growing numbers of steps"),
+        (["--strategy", "pbt", "--trials", "2"], "pbt needs at least 4"),
+        (["--confirm", "-1"], "confirm = -1 is not allowed"),
+        (["--sampler", "cma"], "cma"),
+        (["--backend", "ray"], "--backend ray"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    tmp_path: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        tune(tmp_path, *flags)
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "s").exists()
+
+
+def test_samplers_and_strategies(tmp_path: Path) -> None:
+    for name, flags in {"tpe": ["--sampler", "tpe"], "pbt": ["--strategy", "pbt"], "area": ["--score", "area"]}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        tune(folder, *flags, "--confirm", "0", "--quiet")
+        assert len(json.loads((folder / "s/trials.json").read_text())) == 5

@@ -1,0 +1,92 @@
+"""What is searched, and what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mcclt.errors import ConfigError, MccltError
+from mcclt.tuning.space import Choices, Range, Space
+
+
+def test_scales() -> None:
+    linear, log = Range(0.1, 0.4), Range(1e-5, 1e-3, "log")
+    assert [linear.at(u) for u in (0, 0.5, 1)] == [0.1, 0.25, 0.4]
+    np.testing.assert_allclose([log.at(u) for u in (0, 0.5, 1)], [1e-5, 1e-4, 1e-3])
+    near_one = Range(0.9, 0.999, "complement")
+    np.testing.assert_allclose([near_one.at(u) for u in (0, 0.5, 1)], [0.9, 0.99, 0.999])
+    for one in (linear, log, near_one):
+        assert math.isclose(one.where(one.at(0.25)), 0.25, abs_tol=5e-3)
+    assert [Choices(("a", "b", "c")).at(u) for u in (0, 0.34, 0.99, 1)] == ["a", "b", "c", "c"]
+    assert Choices(("a", "b")).where("b") == 0.75
+
+
+def test_a_multiple_of_another_setting() -> None:
+    space = Space.of(
+        {
+            "search": {
+                "learning_rate": {"low": 1e-4, "high": 1e-2, "scale": "log"},
+                "critic_learning_rate": {"low": 0.5, "high": 2, "times": "learning_rate"},
+            }
+        }
+    )
+    found = space.settings({}, {"learning_rate": 0.5, "critic_learning_rate": 1.0})
+    assert (found["learning_rate"], found["critic_learning_rate"]) == (1e-3, 2e-3)
+    fixed = space.fixing({"learning_rate": 3e-4})
+    assert fixed.settings({}, {"critic_learning_rate": 0.0})["critic_learning_rate"] == 1.5e-4
+    assert "learning_rate" not in fixed.numbers
+
+
+@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+def test_the_defaults_are_sound(algo: str) -> None:
+    space = Space.default(algo)
+    assert space.all_structures() == [{}]
+    assert space.settings({}, dict.fromkeys(space.numbers, 0.3))["algo"] == algo
+
+
+GAMMA = {"gamma": {"low": 0.9, "high": 0.99}}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({}, "searches no number"),
+        ({"search": {"critic": ["plain"]}}, "searches no number"),
+        ({"serach": GAMMA}, "has a table 'serach'"),
+        ({"search": 3}, "must have tables"),
+        ({"search": {"gama": {"low": 0, "high": 1}}}, "Did you mean 'gamma'"),
+        ({"search": GAMMA, "fixed": {"gamma": 0.9}}, "both searches and fixes gamma"),
+        ({"search": {"gamma": {"low": 0.99, "high": 0.9}}}, "low must be less than high"),
+        ({"search": {"gamma": {"low": "a", "high": 0.9}}}, "low must be less than high"),
+        ({"search": {"gamma": {"low": 0.9, "high": 1.5}}}, "gamma = 1.5 is not allowed"),
+        ({"search": {"gamma": {"low": 0.9, "high": 1, "scale": "complement"}}}, "less than 1"),
+        ({"search": {"gamma": {"low": 0, "high": 1, "scale": "log"}}}, "more than 0"),
+        ({"search": {"gamma": {"low": 0.9, "high": 0.99, "scale": "cubic"}}}, "cubic"),
+        ({"search": {"gamma": 0.9}}, "give choices, such as"),
+        ({"search": {"gamma": []}}, "nothing to choose"),
+        ({"search": {"n_quantiles": {"low": 4, "high": 16}}}, "has no range"),
+        ({"search": {**GAMMA, "critic_hidden": [64]}}, "critic_hidden = 64 is not allowed"),
+        ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "algo"}}}, "cannot be a multiple of algo"),
+        ({"search": GAMMA, "fixed": {"steps_per_update": 1_001}}, "a multiple of n_envs"),
+        ({"search": {**GAMMA, "w_tar": {"low": 0.1, "high": 0.9}}}, "w_tar = 0.1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(MccltError, match=said) as error:
+        Space.of(data)
+    assert "\n" not in str(error.value)
+
+
+def test_files_and_unknown_algorithms(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text('[search]\ngamma = {low = 0.9, high = 0.99}\n[fixed]\ncritic = "plain"\n')
+    assert Space.read(file).fixed == {"critic": "plain"}
+    file.write_text("[search\n")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        Space.read(file)
+    with pytest.raises(ConfigError, match="There is no space for the algorithm 'sac'"):
+        Space.default("sac")
+    with pytest.raises(MccltError, match="Did you mean 'gamma'"):
+        Space.default("ppo").fixing({"gama": 0.9})
