@@ -6,6 +6,7 @@ steps, and one `AgentConfig` per group of a population). This module does not im
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import operator
@@ -222,6 +223,8 @@ def numbers_of(config: AgentConfig) -> dict[str, float]:
 POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm")
 """Settings that say what a policy computes: those of agents that act together are the same."""
 MAX_SEED = 2**32 - 1
+UNSET = "unset"
+"""The word for a setting without a value, in help, on the command line and in files."""
 FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
 UNSTATED = {"stagger": False}
@@ -312,6 +315,11 @@ class RunConfig:
         return -(-self.steps // self.steps_per_update)
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def require(condition: bool, what: str, allowed: str) -> None:
     """Raises a `ConfigError` of one sentence unless the condition holds."""
     if not condition:
@@ -320,7 +328,7 @@ def require(condition: bool, what: str, allowed: str) -> None:
 
 def check_literals(config: Any) -> None:
     """Checks every `Literal` field against its choices."""
-    for name, kind in typing.get_type_hints(type(config)).items():
+    for name, kind in _hints(config.__class__).items():
         if typing.get_origin(kind) is Literal and getattr(config, name) not in typing.get_args(kind):
             raise UnknownNameError(name, str(getattr(config, name)), typing.get_args(kind))
 
@@ -423,8 +431,10 @@ def coerce(cls: type, name: str, value: Any) -> Any:
         return parse_seeds(value)
     if name in ("steps", "eval_freq", "checkpoint_freq", "decay_steps") and isinstance(value, str):
         return parse_steps(value)
-    kind = typing.get_type_hints(cls)[name]
+    kind = _hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if value == UNSET and type(None) in kinds:  # TOML has no word of its own for it
+        return None
     for k in kinds:
         origin = typing.get_origin(k)
         if origin is Literal and value in typing.get_args(k):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mcclt.config import MOST_SEEDS, parse_seeds, parse_steps
+from mcclt.config import MOST_SEEDS, UNSET, parse_seeds, parse_steps
 from mcclt.errors import ConfigError, UnknownNameError
 
 
@@ -57,8 +57,6 @@ BASIC: dict[Any, Spelling] = {
 }
 STORE = Path("my-results")
 """Where results go, and are read, unless another store is named."""
-UNSET = "unset"
-"""The word for a setting without a value, in help and as a value (--members unset)."""
 
 
 def spelling(kind: Any) -> Spelling:

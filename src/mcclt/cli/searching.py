@@ -42,9 +42,7 @@ class SearchDisplay:
         judged = sum(bool(trial.scores) for trial in status.trials)
         best = f"best {status.best.scores[-1]:,.0f}" if status.best else "no score yet"
         speed = status.steps / max(status.seconds, 1e-9)
-        text = (
-            f"{judged}/{len(status.trials)} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
-        )
+        text = f"{judged}/{status.planned} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
         if self._bar:
             self._bar.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
         elif not self._quiet and now - self._last > EVERY:

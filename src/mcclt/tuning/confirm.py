@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from mcclt.config import AgentConfig, RunConfig, fields_of, override
+from mcclt.config import UNSET, AgentConfig, RunConfig, fields_of, override
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
 from mcclt.experiments.setups import CHANGEABLE, Setup
 from mcclt.experiments.store import Cell, Store
@@ -86,6 +86,8 @@ def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
 
 def _toml(value: object) -> str:
     match value:
+        case None:
+            return f'"{UNSET}"'
         case bool():
             return str(value).lower()
         case tuple() | list():

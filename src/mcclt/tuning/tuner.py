@@ -42,6 +42,9 @@ class Status:
     expected: int
     """Of the whole search, about."""
     trials: tuple[Trial, ...]
+    """Begun so far."""
+    planned: int
+    """Settings to try in all."""
     busy: int
     """Places in which an agent trains now."""
     places: int
@@ -315,6 +318,7 @@ class Tuner:
             steps=self._steps,
             expected=self.plan.expected_steps * len(self.structures),
             trials=tuple(trial for each in self.searches for trial in each.trials),
+            planned=self.plan.trials * len(self.structures),
             busy=sum(number is not None for number in seats) * self.plan.seeds,
             places=len(seats) * self.plan.seeds,
             occupancy=self._steps / max(self._given_steps, 1),
