@@ -26,7 +26,7 @@ from gymnasium.utils.env_checker import check_env
 import mcclt
 from mcclt.cli import app as cli
 from mcclt.config import VARIANTS, AgentConfig
-from mcclt.envs import make_vec
+from mcclt.envs import ENGINES, make_vec
 from mcclt.envs.tasks import TASKS, Physics
 from mcclt.errors import MissingExtraError
 from mcclt.method import nets
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
 GUIDE = ROOT / "docs" / "guides" / "your-own-things.md"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
-TABLES: tuple[dict[str, Any], ...] = (CRITICS, WEIGHTINGS, POLICY_UPDATES, TASKS, VARIANTS)
+TABLES: tuple[Any, ...] = (CRITICS, WEIGHTINGS, POLICY_UPDATES, TASKS, ENGINES, VARIANTS)
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +90,20 @@ def check_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     module = load("own_environment")
     check_env(module.Boat(), skip_render_check=True)  # Gymnasium's own opinion of it
     assert np.isfinite(module.main(steps=1_600)).all()
+
+
+def check_own_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, boat = load("own_engine"), load("own_environment").Boat()
+    assert np.isfinite(module.main(steps=1_600)).all()
+    # The same lake as the environment's: same start, same actions.
+    (obs,), rng = (env := make_vec("Boat-v0", [(0,)])).reset(), np.random.default_rng(0)
+    boat.reset(seed=0)
+    boat.place, boat.wind = obs[:2].astype(float), float(obs[4])
+    for _ in range(50):
+        action = rng.uniform(-1, 1, (1, 2)).astype(np.float32)
+        step, (seen, reward, *_) = env.step(action), boat.step(action[0])
+        np.testing.assert_allclose(step.obs[0], seen, atol=1e-5)
+        assert step.reward[0] == pytest.approx(reward, abs=1e-5)
 
 
 def check_own_mjcf_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +277,7 @@ CHECKS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "demo": check_demo,
     "discrete_actions": check_discrete_actions,
     "own_critic": check_own_critic,
+    "own_engine": check_own_engine,
     "own_environment": check_own_environment,
     "own_mjcf_task": check_own_mjcf_task,
     "own_policy_update": check_own_policy_update,
@@ -294,7 +309,7 @@ def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "gain"), [("own_environment", 100), ("own_mjcf_task", 80)])
+@pytest.mark.parametrize(("name", "gain"), [("own_environment", 100), ("own_engine", 100), ("own_mjcf_task", 80)])
 def test_learns_at_its_default_size(name: str, gain: float) -> None:
     jax.config.update("jax_disable_most_optimizations", False)
     before, after = load(name).main()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mcclt.envs.gymnasium import GymnasiumAsyncEngine, GymnasiumEngine, GymnasiumVectorEnv
+from mcclt.envs.gymnasium import AsyncVectorEnv, GymnasiumVectorEnv
 from mcclt.errors import (
     CheckpointError,
     ConfigError,
@@ -18,7 +18,7 @@ from mcclt.errors import (
 )
 
 KEYS = [(7, 0, 0, i) for i in range(3)]
-ENGINES = [GymnasiumEngine(), GymnasiumAsyncEngine()]
+ENGINES = [GymnasiumVectorEnv, AsyncVectorEnv]
 both = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 
 
@@ -98,7 +98,7 @@ def act(vec: GymnasiumVectorEnv, value: float = 0.5) -> np.ndarray:
 def test_ends_show_the_true_last_observation(engine):
     """End, termination and truncation are told apart, and no step is lost or invented."""
     for how, terminates in {"terminated": True, "truncated": False, "both": True}.items():
-        vec = engine.make(lambda how=how: Counter(4, how), KEYS, None, None)
+        vec = engine(lambda how=how: Counter(4, how), KEYS)
         assert vec.spec.obs_size == 3 and vec.spec.action_size == 1 and not vec.spec.discrete
         assert vec.spec.max_episode_steps is None and vec.spec.engine == engine.name
         obs = vec.reset()
@@ -123,19 +123,19 @@ def test_ends_show_the_true_last_observation(engine):
 
 def test_own_time_limit_is_replaced():
     """A longer limit would not show under the task's own 200 steps if that were still there."""
-    vec = GymnasiumEngine().make("Pendulum-v1", KEYS, 250, None)
+    vec = GymnasiumVectorEnv("Pendulum-v1", KEYS, 250)
     assert vec.spec.max_episode_steps == 250
     vec.reset()
     truncated = [vec.step(act(vec)).truncated for _ in range(251)]
     assert np.flatnonzero(np.array(truncated)[:, 0]).tolist() == [249]
-    assert GymnasiumEngine().make("Pendulum-v1", KEYS, None, None).spec.max_episode_steps == 200
+    assert GymnasiumVectorEnv("Pendulum-v1", KEYS).spec.max_episode_steps == 200
 
 
 def test_limit_of_classes_and_of_wrapped_environments():
     """Without a limit one is added; with one inside other wrappers that one is changed."""
     wrapped = lambda: gym.wrappers.ClipAction(gym.wrappers.TimeLimit(Counter(99), 2))  # noqa: E731
     for task in (lambda: Counter(99), wrapped):
-        vec = GymnasiumEngine().make(task, KEYS, 3, None)
+        vec = GymnasiumVectorEnv(task, KEYS, 3)
         vec.reset()
         assert [vec.step(act(vec)).truncated[0] for _ in range(6)] == [False, False, True] * 2
         assert vec.spec.max_episode_steps == 3
@@ -143,7 +143,7 @@ def test_limit_of_classes_and_of_wrapped_environments():
 
 def test_termination_at_the_limit_is_termination():
     """TimeLimit sets both there; the task itself ended."""
-    vec = GymnasiumEngine().make(lambda: Counter(3), KEYS, 3, None)
+    vec = GymnasiumVectorEnv(lambda: Counter(3), KEYS, 3)
     vec.reset()
     step = [vec.step(act(vec)) for _ in range(3)][-1]
     assert step.terminated.all() and not step.truncated.any()
@@ -160,7 +160,7 @@ def test_discrete_actions_with_a_start():
             self.memory[2] = action
             return self.memory, 0.0, False, False, {}
 
-    vec = GymnasiumEngine().make(Five, KEYS, None, None)
+    vec = GymnasiumVectorEnv(Five, KEYS)
     assert vec.spec.discrete and vec.spec.action_size == 3 and vec.spec.action_high is None
     assert vec.spec.task.endswith("Five")
     vec.reset()
@@ -189,7 +189,7 @@ def test_observations_become_vectors(space, value, vector):
         def reset(self, *, seed=None, options=None):
             return value, {}
 
-    vec = GymnasiumEngine().make(Still, KEYS[:1], None, None)
+    vec = GymnasiumVectorEnv(Still, KEYS[:1])
     np.testing.assert_array_equal(vec.reset(), np.array([vector], np.float32))
     assert vec.spec.obs_size == len(vector) and vec.faults() == {}
 
@@ -199,7 +199,7 @@ def test_seeds_come_from_the_own_key_alone(engine):
     """An environment is the same alone, elsewhere and among others, over several episodes."""
 
     def run(keys):
-        vec = engine.make(lambda: Counter(2), keys, None, None)
+        vec = engine(lambda: Counter(2), keys)
         noise = [vec.reset()[:, 1]] + [vec.step(act(vec)).obs[:, 1] for _ in range(4)]
         noise.append(vec.reset()[:, 1])
         vec.close()
@@ -214,7 +214,7 @@ def test_seeds_come_from_the_own_key_alone(engine):
 @both
 def test_restart_of_some(engine):
     """The others go on where they were, the restarted ones draw anew and count from 0."""
-    vec = engine.make(lambda: Counter(4), KEYS, None, None)
+    vec = engine(lambda: Counter(4), KEYS)
     first = vec.reset()
     for _ in range(2):
         step = vec.step(act(vec))
@@ -235,7 +235,7 @@ def test_restart_of_some(engine):
 )
 def test_one_that_raises_leaves_the_others_alone(engine, fault, said):
     """NaN and truncation in that step, a message by index, and a new episode; neighbours notice nothing."""
-    vec, clean = (engine.make(lambda f=f: Faulty(f), KEYS, None, None) for f in (fault, "none"))
+    vec, clean = (engine(lambda f=f: Faulty(f), KEYS) for f in (fault, "none"))
     assert (vec.reset() == clean.reset()).all()
     for t in range(1, 7):
         step, good = vec.step(act(vec)), clean.step(act(clean))
@@ -255,7 +255,7 @@ def test_one_that_raises_leaves_the_others_alone(engine, fault, said):
 @both
 def test_one_that_cannot_reset_is_tried_again(engine):
     """Its episode ends well in step 2, two resets fail, the third works."""
-    vec = engine.make(lambda: Faulty("reset"), KEYS, None, None)
+    vec = engine(lambda: Faulty("reset"), KEYS)
     vec.reset()
     vec.step(act(vec))
     step = vec.step(act(vec))  # ends; the first reset fails
@@ -274,7 +274,7 @@ def test_one_that_cannot_reset_is_tried_again(engine):
 @both
 def test_a_fault_at_the_first_reset(engine):
     """Already `reset` reports it, and `restart` mends it."""
-    vec = engine.make(lambda: Faulty("first reset"), KEYS, None, None)
+    vec = engine(lambda: Faulty("first reset"), KEYS)
     obs = vec.reset()
     assert np.isnan(obs).all(axis=1).tolist() == [False, True, False]
     assert vec.faults() == {1: "raised in reset: OSError: no disk"}
@@ -285,7 +285,7 @@ def test_a_fault_at_the_first_reset(engine):
 
 def test_numbers_that_are_not_finite_pass_through():
     """They are the collector's to judge, and the episode is not cut."""
-    vec = GymnasiumEngine().make(lambda: Faulty("nan"), KEYS, None, None)
+    vec = GymnasiumVectorEnv(lambda: Faulty("nan"), KEYS)
     vec.reset()
     vec.step(act(vec))
     step = vec.step(act(vec))
@@ -295,7 +295,7 @@ def test_numbers_that_are_not_finite_pass_through():
 
 def test_a_process_that_dies_is_named_and_replaced():
     """No exception reaches us from a crash; the pipe just closes."""
-    vec = GymnasiumAsyncEngine().make(lambda: Faulty("crash"), KEYS, None, None)
+    vec = AsyncVectorEnv(lambda: Faulty("crash"), KEYS)
     vec.reset()
     vec.step(act(vec))
     step = vec.step(act(vec))
@@ -326,7 +326,7 @@ def test_unsupported_observations(space, said):
         observation_space = space
 
     with pytest.raises(UnsupportedSpaceError, match=f"observation space .* supported are .* wrap it in .*{said}"):
-        GymnasiumEngine().make(Odd, KEYS, None, None)
+        GymnasiumVectorEnv(Odd, KEYS)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_unsupported_actions(space):
         action_space = space
 
     with pytest.raises(UnsupportedSpaceError, match=r"action space .* supported are .* wrap it in"):
-        GymnasiumEngine().make(Odd, KEYS, None, None)
+        GymnasiumVectorEnv(Odd, KEYS)
 
 
 def test_what_is_no_gymnasium_environment():
@@ -358,10 +358,10 @@ def test_what_is_no_gymnasium_environment():
 
     for task in (Parallel(), Parallel, lambda: Parallel()):
         with pytest.raises(UnsupportedSpaceError, match=r"Parallel is not a gymnasium\.Env"):
-            GymnasiumEngine().make(task, KEYS, None, None)
-    assert not GymnasiumEngine().supports(Counter()) and GymnasiumEngine().supports(Counter)
+            GymnasiumVectorEnv(task, KEYS)
+    assert not GymnasiumVectorEnv.supports(Counter()) and GymnasiumVectorEnv.supports(Counter)
     with pytest.raises(ConfigError, match="give its class"):
-        GymnasiumEngine().make(Counter(), KEYS, None, None)
+        GymnasiumVectorEnv(Counter(), KEYS)
 
 
 def test_a_constructor_that_raises():
@@ -371,20 +371,20 @@ def test_a_constructor_that_raises():
         raise FileNotFoundError("map.png")
 
     with pytest.raises(EnvironmentFault, match=r"Making .*broken' failed: FileNotFoundError: map\.png"):
-        GymnasiumEngine().make(broken, KEYS, None, None)
+        GymnasiumVectorEnv(broken, KEYS)
 
 
 def test_names(monkeypatch, tmp_path):
     """Ids of the registry, of modules that register them, and of none."""
-    engine = GymnasiumEngine()
+    engine = GymnasiumVectorEnv
     assert engine.supports("Pendulum-v1") and not engine.supports("Pendulun-v1")
     with pytest.raises(UnknownNameError, match="Did you mean 'Pendulum-v1'"):
-        engine.make("Pendulun-v1", KEYS, None, None)
+        engine("Pendulun-v1", KEYS)
     with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
-        engine.make("hopper-v5", KEYS, None, None)
+        engine("hopper-v5", KEYS)
     assert not engine.supports("no_such_module:Thing-v0")
     with pytest.raises(ConfigError, match="no_such_module"):
-        engine.make("no_such_module:Thing-v0", KEYS, None, None)
+        engine("no_such_module:Thing-v0", KEYS)
 
     (tmp_path / "my_tasks.py").write_text(
         "import gymnasium as gym\n"
@@ -393,9 +393,9 @@ def test_names(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     try:
         assert engine.supports("my_tasks:MyPendulum-v0")
-        assert engine.make("my_tasks:MyPendulum-v0", KEYS, None, None).reset().shape == (3, 3)
+        assert engine("my_tasks:MyPendulum-v0", KEYS).reset().shape == (3, 3)
         # Workers have not our registry, and still make it.
-        vec = GymnasiumAsyncEngine().make("MyPendulum-v0", KEYS[:1], None, None)
+        vec = AsyncVectorEnv("MyPendulum-v0", KEYS[:1])
         assert vec.reset().shape == (1, 3)
         vec.close()
     finally:
@@ -405,9 +405,9 @@ def test_names(monkeypatch, tmp_path):
 def test_missing_box2d(monkeypatch):
     """Says which extra to install."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not GymnasiumEngine().supports("LunarLander-v3")
+    assert not GymnasiumVectorEnv.supports("LunarLander-v3")
     with pytest.raises(MissingExtraError, match=r"mcclt\[box2d\]"):
-        GymnasiumEngine().make("LunarLander-v3", KEYS, None, None)
+        GymnasiumVectorEnv("LunarLander-v3", KEYS)
 
 
 def test_box2d_runs():
@@ -417,7 +417,7 @@ def test_box2d_runs():
         ("LunarLanderContinuous-v3", np.zeros((3, 2), np.float32)),
         ("LunarLander-v3", np.zeros(3, np.int64)),
     ):
-        vec = GymnasiumEngine().make(task, KEYS, None, None)
+        vec = GymnasiumVectorEnv(task, KEYS)
         vec.reset()
         step = vec.step(action)
         assert step.obs.shape == (3, 8) and np.isfinite(step.obs).all() and vec.faults() == {}
@@ -426,7 +426,7 @@ def test_box2d_runs():
 
 def test_state_is_not_to_be_had():
     """Said, not guessed."""
-    vec = GymnasiumEngine().make("Pendulum-v1", KEYS, None, None)
+    vec = GymnasiumVectorEnv("Pendulum-v1", KEYS)
     assert not vec.spec.resumable
     with pytest.raises(CheckpointError, match="cannot be saved"):
         vec.get_state()
@@ -436,7 +436,7 @@ def test_state_is_not_to_be_had():
 
 def test_no_noise(recwarn):
     """A user's first run prints no warning that is not about his environment."""
-    vec = GymnasiumEngine().make("Pendulum-v1", KEYS, None, None)
+    vec = GymnasiumVectorEnv("Pendulum-v1", KEYS)
     vec.reset()
     vec.step(act(vec))
     assert [str(w.message) for w in recwarn] == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mcclt.envs import ENGINES, list_tasks, make_vec
-from mcclt.errors import ConfigError, MissingExtraError, UnknownNameError
+from mcclt.errors import ConfigError, MissingExtraError, UnknownNameError, UnsupportedSpaceError
 
 KEYS = [(0, 0, 0, 0), (0, 0, 0, 1)]
 has_envpool = importlib.util.find_spec("envpool") is not None
@@ -78,13 +78,15 @@ def test_unknown_names():
     """With what was meant."""
     with pytest.raises(UnknownNameError, match=r"Unknown engine 'gymnasum'\. Did you mean 'gymnasium'"):
         make_vec("Pendulum-v1", KEYS, engine="gymnasum")
-    for engine in ("auto", "gymnasium"):
+    for engine in ("auto", "gymnasium", "native"):
         with pytest.raises(UnknownNameError, match=r"Unknown task 'Hoper-v5'\. Did you mean 'Hopper-v5'"):
             make_vec("Hoper-v5", KEYS, engine=engine)
 
 
 def test_an_engine_that_cannot():
     """Says which can."""
+    with pytest.raises(UnsupportedSpaceError, match=r"A int is not a gymnasium\.Env"):
+        make_vec(3, KEYS, engine="native")
     with pytest.raises(ConfigError, match=r"'native' cannot run 'Pendulum-v1'.*gymnasium, gymnasium-async"):
         make_vec("Pendulum-v1", KEYS, engine="native")
 

@@ -5,6 +5,7 @@ import functools
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy as np
 import pytest
 
 from mcclt.envs.api import Key, Step, rng_of
-from mcclt.envs.native import MujocoVectorEnv, NativeEngine, load_model, raw_steps_per_second
+from mcclt.envs.mujoco import load_model
+from mcclt.envs.native import NativeVectorEnv
 from mcclt.envs.tasks import TASKS, HalfCheetah, Hopper
-from mcclt.errors import CheckpointError, ConfigError, UnknownNameError
+from mcclt.errors import CheckpointError, ConfigError
 
 EVERY_TASK = pytest.mark.parametrize("task_id", TASKS)
 PURE = [name for name, task in TASKS.items() if not task.derived]  # stepped by mujoco.rollout
@@ -37,7 +39,7 @@ def keys_of(n: int) -> list[Key]:
     return [(7, 1, 0, i) for i in range(n)]
 
 
-def actions(env: MujocoVectorEnv, steps: int, seed: int = 0) -> Iterator[np.ndarray]:
+def actions(env: NativeVectorEnv, steps: int, seed: int = 0) -> Iterator[np.ndarray]:
     """Random actions [n, nu], the same for environment i whatever the number of environments."""
     rngs = [np.random.default_rng([seed, i]) for i in range(env.num_envs)]
     low, high = env.spec.action_low, env.spec.action_high
@@ -45,7 +47,7 @@ def actions(env: MujocoVectorEnv, steps: int, seed: int = 0) -> Iterator[np.ndar
         yield np.stack([rng.uniform(low, high).astype(np.float32) for rng in rngs])
 
 
-def run(env: MujocoVectorEnv, acts: Sequence[np.ndarray]) -> list[Step]:
+def run(env: NativeVectorEnv, acts: Sequence[np.ndarray]) -> list[Step]:
     return [env.step(a) for a in acts]
 
 
@@ -56,7 +58,7 @@ def assert_same(a: Sequence[Step], b: Sequence[Step], rows: Any = slice(None)) -
             np.testing.assert_array_equal(left, right[rows], err_msg=name)
 
 
-def put(env: MujocoVectorEnv, sources: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
+def put(env: NativeVectorEnv, sources: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
     """Puts environment i into the i-th MuJoCo state."""
     state = env.get_state()
     state |= {name: np.stack([source[name] for source in sources]) for name in sources[0]}
@@ -80,7 +82,7 @@ def test_each_step_is_gymnasiums_from_the_same_state(task_id: str) -> None:
     step the difference stays below float32 rounding; the bound here is a few times that rounding.
     """
     gym, n = gym_env(task_id), 400
-    env = MujocoVectorEnv(task_id, keys_of(n))
+    env = NativeVectorEnv(task_id, keys_of(n))
     (action,) = actions(env, 1)
     gym.reset(seed=0)
     sources, outcomes = [], []
@@ -108,7 +110,7 @@ def test_whole_episodes_are_gymnasiums(task_id: str) -> None:
     environment at a time, where NumPy may use another code path than over a batch.
     """
     gym, key = gym_env(task_id), (7, 1)
-    env = MujocoVectorEnv(task_id, [key])
+    env = NativeVectorEnv(task_id, [key])
     ours, episode, terminations = env.reset(), 0, 0
     gym.np_random = rng_of(key, 0)
     theirs, _ = gym.reset()
@@ -136,7 +138,7 @@ def test_whole_episodes_are_gymnasiums(task_id: str) -> None:
 @EVERY_TASK
 def test_reset_observations_are_gymnasiums(task_id: str) -> None:
     gym, keys = gym_env(task_id), keys_of(5)
-    env = MujocoVectorEnv(task_id, keys)
+    env = NativeVectorEnv(task_id, keys)
     for episode in range(2):
         obs = env.reset()
         for i, key in enumerate(keys):
@@ -148,7 +150,7 @@ def test_reset_observations_are_gymnasiums(task_id: str) -> None:
 @EVERY_TASK
 def test_the_spec_and_the_model_are_gymnasiums(task_id: str) -> None:
     gym, task = gym_env(task_id), TASKS[task_id]
-    env = MujocoVectorEnv(task_id, keys_of(2))
+    env = NativeVectorEnv(task_id, keys_of(2))
     spec = env.spec
     env.close()
     assert (spec.task, spec.engine, spec.resumable, spec.discrete) == (task_id, "native", True, False)
@@ -172,7 +174,7 @@ def test_the_spec_and_the_model_are_gymnasiums(task_id: str) -> None:
 
 @pytest.mark.parametrize("task_id", ["Swimmer-v5", "InvertedDoublePendulum-v5"])
 def test_the_time_limit_truncates_at_1000(task_id: str) -> None:
-    env = MujocoVectorEnv(task_id, keys_of(2))
+    env = NativeVectorEnv(task_id, keys_of(2))
     env.reset()
     state = env.get_state()
     state["elapsed"][:] = [998, 0]
@@ -189,7 +191,7 @@ def test_the_time_limit_truncates_at_1000(task_id: str) -> None:
 @EVERY_TASK
 def test_an_ended_episode_gives_its_true_last_observation_and_the_first_of_the_next(task_id: str) -> None:
     keys = keys_of(2)
-    short, long = MujocoVectorEnv(task_id, keys, max_episode_steps=3), MujocoVectorEnv(task_id, keys)
+    short, long = NativeVectorEnv(task_id, keys, max_episode_steps=3), NativeVectorEnv(task_id, keys)
     assert short.spec.max_episode_steps == 3
     np.testing.assert_array_equal(short.reset(), long.reset())
     still = [np.zeros((2, short.spec.action_size), np.float32)] * 3
@@ -207,7 +209,7 @@ def test_an_ended_episode_gives_its_true_last_observation_and_the_first_of_the_n
 
 
 def test_termination_on_the_last_step_is_not_truncation() -> None:
-    env = MujocoVectorEnv("Hopper-v5", keys_of(1), max_episode_steps=1)
+    env = NativeVectorEnv("Hopper-v5", keys_of(1), max_episode_steps=1)
     env.reset()
     state = env.get_state()
     state["physics"][0, 1 + 2] = 1.0  # the torso leans by more than 0.2
@@ -220,8 +222,8 @@ def test_termination_on_the_last_step_is_not_truncation() -> None:
 @EVERY_TASK
 def test_neighbours_and_threads_change_nothing(task_id: str) -> None:
     keys = keys_of(7)
-    many, threaded = MujocoVectorEnv(task_id, keys, 40, 1), MujocoVectorEnv(task_id, keys, 40, 2)
-    alone = MujocoVectorEnv(task_id, keys[4:5], 40, 1)
+    many, threaded = NativeVectorEnv(task_id, keys, 40, 1), NativeVectorEnv(task_id, keys, 40, 2)
+    alone = NativeVectorEnv(task_id, keys[4:5], 40, 1)
     np.testing.assert_array_equal(many.reset(), threaded.reset())
     np.testing.assert_array_equal(many._observe()[4:5], alone.reset())
     acts = list(actions(many, 60))
@@ -235,7 +237,7 @@ def test_neighbours_and_threads_change_nothing(task_id: str) -> None:
 
 @EVERY_TASK
 def test_a_restored_state_continues_bit_for_bit(task_id: str) -> None:
-    env = MujocoVectorEnv(task_id, keys_of(3), 50)
+    env = NativeVectorEnv(task_id, keys_of(3), 50)
     env.reset()
     acts = list(actions(env, 75))
     last = run(env, acts[:25])[-1]
@@ -243,7 +245,7 @@ def test_a_restored_state_continues_bit_for_bit(task_id: str) -> None:
     reference = run(env, acts[25:])  # resets on the way
     assert any(step.truncated.any() or step.terminated.any() for step in reference)
 
-    fresh = MujocoVectorEnv(task_id, keys_of(3), 50)
+    fresh = NativeVectorEnv(task_id, keys_of(3), 50)
     for other in (fresh, env):  # one that never ran, and one that has moved on
         np.testing.assert_array_equal(other.set_state(state), last.obs)
         assert_same(run(other, acts[25:]), reference)
@@ -252,7 +254,7 @@ def test_a_restored_state_continues_bit_for_bit(task_id: str) -> None:
 
 @ONE_OF_EACH_KIND
 def test_restart_starts_only_what_the_mask_says(task_id: str) -> None:
-    env, other = MujocoVectorEnv(task_id, keys_of(3)), MujocoVectorEnv(task_id, keys_of(3))
+    env, other = NativeVectorEnv(task_id, keys_of(3)), NativeVectorEnv(task_id, keys_of(3))
     env.reset()
     other.reset()
     second = other.reset()
@@ -268,7 +270,7 @@ def test_restart_starts_only_what_the_mask_says(task_id: str) -> None:
 
 @ONE_OF_EACH_KIND
 def test_a_state_of_another_shape_is_refused(task_id: str) -> None:
-    env = MujocoVectorEnv(task_id, keys_of(2))
+    env = NativeVectorEnv(task_id, keys_of(2))
     state = env.get_state()
     with pytest.raises(CheckpointError, match="not a state of 2"):
         env.set_state({**state, "physics": state["physics"][:1]})
@@ -281,8 +283,7 @@ def test_a_state_of_another_shape_is_refused(task_id: str) -> None:
 def test_the_engine_knows_its_tasks_without_importing_mujoco() -> None:
     code = """
 import sys
-from mcclt.envs.native import NativeEngine
-engine = NativeEngine()
+from mcclt.envs.native import NativeVectorEnv as engine
 assert engine.supports("Hopper-v5") and engine.supports("Ant-v4")
 assert not any(engine.supports(task) for task in ("CartPole-v1", "Hopper", None, [], 3))
 assert "mujoco" not in sys.modules and "gymnasium" not in sys.modules
@@ -298,9 +299,9 @@ def test_the_engine_runs_a_task_of_ones_own() -> None:
             reward, terminated = super().reward_and_terminated(xp, before, after, action)
             return reward, xp.zeros_like(terminated)
 
-    engine, task = NativeEngine(), Gentle(max_episode_steps=77)
-    assert engine.supports(task)
-    env = engine.make(task, keys_of(2), None, 1)
+    task = Gentle(max_episode_steps=77)
+    assert NativeVectorEnv.supports(task)
+    env = NativeVectorEnv(task, keys_of(2), None, 1)
     env.reset()
     assert (env.spec.task, env.spec.max_episode_steps) == ("Gentle", 77)
     assert not any(step.terminated.any() for step in run(env, list(actions(env, 60))))
@@ -308,18 +309,10 @@ def test_the_engine_runs_a_task_of_ones_own() -> None:
 
 
 def test_mistakes_are_explained() -> None:
-    with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
-        MujocoVectorEnv("hopper-v5", keys_of(1))
-    with pytest.raises(ConfigError, match="at least one key"):
-        MujocoVectorEnv("Hopper-v5", [])
-    with pytest.raises(ConfigError, match="at least 1 step"):
-        MujocoVectorEnv("Hopper-v5", keys_of(1), max_episode_steps=0)
     with pytest.raises(ConfigError, match=r"No MJCF file 'none\.xml'"):
-        MujocoVectorEnv(replace(TASKS["Hopper-v5"], xml="none.xml"), keys_of(1))
+        NativeVectorEnv(replace(TASKS["Hopper-v5"], xml="none.xml"), keys_of(1))
     with pytest.raises(ConfigError, match=r"dt is 0\.1, but"):
-        MujocoVectorEnv(replace(TASKS["Hopper-v5"], dt=0.1), keys_of(1))
-    with pytest.raises(ConfigError, match="not 3"):
-        NativeEngine().make(3, keys_of(1), None, None)
+        NativeVectorEnv(replace(TASKS["Hopper-v5"], dt=0.1), keys_of(1))
 
 
 def test_loading_half_cheetah_is_silent(
@@ -332,5 +325,10 @@ def test_loading_half_cheetah_is_silent(
 
 
 @pytest.mark.parametrize("task_id", ["Hopper-v5", "Ant-v5"])
-def test_raw_speed_is_measured(task_id: str) -> None:
-    assert 50 < raw_steps_per_second(task_id, n=4, num_threads=1, seconds=0.02) < 1e6
+def test_the_time_of_the_simulator_alone_is_measured(task_id: str) -> None:
+    env = NativeVectorEnv(task_id, keys_of(4), None, 1)
+    env.reset()
+    start = time.perf_counter()
+    run(env, list(actions(env, 5)))
+    assert 0 < env.physics_seconds < time.perf_counter() - start
+    env.close()

@@ -14,7 +14,7 @@ STEEP = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>
 
 @pytest.mark.parametrize("tilt", [10, 50])  # within 30° of the normal, where MuJoCo Warp gives up; and not
 def test_tangents_are_mujocos(tilt: int) -> None:
-    from mcclt.envs.warp import _import_warp
+    from mcclt.envs.warp_worlds import _import_warp
 
     _import_warp()
     import mujoco_warp as mjw

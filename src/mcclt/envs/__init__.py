@@ -5,45 +5,39 @@ Engines are imported when first asked for, so that `import mcclt.envs` loads no 
 
 import importlib
 import importlib.metadata
-import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import UserDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from mcclt.envs.api import Engine, EnvSpec, Key, Step, VectorEnv
+from mcclt.envs.api import DeviceVectorEnv, EnvSpec, Key, Step, VectorEnv
 from mcclt.errors import ConfigError, MissingExtraError, UnknownNameError
 
-__all__ = ["ENGINES", "Engine", "EnvSpec", "Key", "Step", "TaskRow", "VectorEnv", "list_tasks", "make_vec"]
+__all__ = ["ENGINES", "DeviceVectorEnv", "EnvSpec", "Key", "Step", "TaskRow", "VectorEnv", "list_tasks", "make_vec"]
 
 
-class _Engines(Mapping[str, Engine]):
-    """A read-only dict of engines that imports each at its first use."""
+class _Engines(UserDict[str, Any]):
+    """A dict of engines in which "module:class" is imported at its first use."""
 
-    def __init__(self, classes: dict[str, str]) -> None:
-        self._classes = classes
-
-    def __getitem__(self, name: str) -> Engine:
-        module, _, engine = self._classes[name].partition(":")
-        return getattr(importlib.import_module(module), engine)()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
-
-    def __len__(self) -> int:
-        return len(self._classes)
+    def __getitem__(self, name: str) -> type[VectorEnv]:
+        if isinstance(engine := self.data[name], str):
+            module, _, engine = engine.partition(":")
+            engine = self.data[name] = getattr(importlib.import_module(module), engine)
+        return engine
 
 
-ENGINES: Mapping[str, Engine] = _Engines(
+ENGINES = _Engines(
     {
-        "native": "mcclt.envs.native:NativeEngine",
-        "warp": "mcclt.envs.warp:WarpEngine",
-        "envpool": "mcclt.envs.envpool:EnvPoolEngine",
-        "gymnasium": "mcclt.envs.gymnasium:GymnasiumEngine",
-        "gymnasium-async": "mcclt.envs.gymnasium:GymnasiumAsyncEngine",
+        "native": "mcclt.envs.native:NativeVectorEnv",
+        "warp": "mcclt.envs.warp:WarpVectorEnv",
+        "envpool": "mcclt.envs.envpool:EnvPoolVectorEnv",
+        "gymnasium": "mcclt.envs.gymnasium:GymnasiumVectorEnv",
+        "gymnasium-async": "mcclt.envs.gymnasium:AsyncVectorEnv",
     }
 )
-"""The engines by name, the one "auto" prefers first; but large populations of a native task go to "warp" where there
-is a GPU. "gymnasium-async" only ever runs by name: "gymnasium" runs the same tasks."""
+"""The engines by name, the one "auto" prefers first. One of your own is entered as `ENGINES["name"] = Class`."""
 
+ANYTHING = "gymnasium"
+"""The engine of whatever is in no table: it knows best why it cannot run something."""
 WORTH_A_GPU = 512
 """Environments from which a GPU steps faster than the cores beside it."""
 
@@ -56,6 +50,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     num_threads: int | None = None,
     step_timeout: float | None = None,
+    brief: bool = False,
 ) -> VectorEnv:
     """Makes a vector environment with one environment per key.
 
@@ -63,10 +58,12 @@ def make_vec(
         task: A Gymnasium id ("Hopper-v5", "package.module:Name-v0"), an environment class, or a function
             without arguments that returns an environment.
         keys: What names the randomness of each environment.
-        engine: One of `ENGINES`, or "auto" for the first of them that runs the task.
+        engine: One of `ENGINES`, or "auto" for the first of them that runs the task; large populations go to one on
+            the device, where there is a GPU.
         max_episode_steps: A time limit in place of the task's own.
         num_threads: Threads of the engine; as many as there are cores if not given.
         step_timeout: Seconds that a step or a reset may take; one that takes longer is a fault of its environment.
+        brief: It is for a few episodes: the engine may have another stand in that is sooner made.
 
     Raises:
         UnknownNameError: If there is no such task or engine.
@@ -82,27 +79,39 @@ def make_vec(
     for name, value in (("max_episode_steps", max_episode_steps), ("num_threads", num_threads)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}.")
-    for name, package, extra in (("envpool", "envpool", "envpool"), ("warp", "mujoco_warp", "gpu")):
-        if engine == name and importlib.util.find_spec(package) is None:
-            raise MissingExtraError(f"Engine {name!r}", extra)
+    if engine != "auto" and not ENGINES[engine].installed():
+        if extra := ENGINES[engine].extra:
+            raise MissingExtraError(f"Engine {engine!r}", extra)
+        raise ConfigError(f"Engine {engine!r} needs {' and '.join(ENGINES[engine].needs)}: install what is missing.")
 
-    able = [name for name in ENGINES if ENGINES[name].supports(task)]
-    if engine == "auto":
-        engine = able[0] if able else "gymnasium"  # which knows best why it cannot
-        if "warp" in able and len(keys) >= WORTH_A_GPU and _has_gpu():
-            engine = "warp"
-    elif able and engine not in able:
+    able = _able(task)
+    if not able:
+        engine = ANYTHING
+    elif engine == "auto":
+        engine = _preferred(able, len(keys))
+    elif engine not in able:
         raise ConfigError(f"Engine {engine!r} cannot run {task!r}; use one of: {', '.join(able)}, or 'auto'.")
+    chosen = ENGINES[engine]
     if step_timeout is None:
-        return ENGINES[engine].make(task, keys, max_episode_steps, num_threads)
-    if engine != "gymnasium-async":
+        chosen = ENGINES[chosen.stand_in] if brief and chosen.stand_in else chosen
+    elif not chosen.can_time_out:
+        others = " or ".join(name for name in able if ENGINES[name].can_time_out)
         raise ConfigError(
             f"step_timeout = {step_timeout:g} needs an engine whose steps can be ended, and {engine!r} steps in this "
-            "process: choose engine gymnasium-async, or leave step_timeout out."
+            f"process: {f'choose engine {others}, or ' if others else ''}leave step_timeout out."
         )
-    from mcclt.envs.gymnasium import GymnasiumAsyncEngine
+    return chosen(task, keys, max_episode_steps, num_threads, step_timeout)
 
-    return GymnasiumAsyncEngine().make(task, keys, max_episode_steps, num_threads, step_timeout)
+
+def _able(task: object) -> list[str]:
+    """The engines that run a task here, in the order of the table."""
+    return [name for name, engine in ENGINES.items() if engine.supports(task)]
+
+
+def _preferred(able: Sequence[str], count: int) -> str:
+    """The first of these engines: of those on the device, if `count` environments are worth a GPU and there is one."""
+    worth_it = count >= WORTH_A_GPU and any(ENGINES[name].on_device for name in able) and _has_gpu()
+    return min(able, key=lambda name: ENGINES[name].on_device != worth_it)
 
 
 def _has_gpu() -> bool:
@@ -134,23 +143,11 @@ def list_tasks() -> list[TaskRow]:
 
     Nothing is instantiated. Any other Gymnasium id, class or function runs as well (`make_vec`).
     """
-    import gymnasium as gym
-
-    from mcclt.envs import envpool
-    from mcclt.envs.tasks import TASKS
-
-    limits: dict[str, int | None] = {name: task.max_episode_steps for name, task in TASKS.items()}
-    limits |= envpool.TASKS
-    for name, entry in gym.registry.items():
-        if str(entry.entry_point).startswith("gymnasium.envs.classic_control"):
-            limits[name] = entry.max_episode_steps
-
-    packages = {"native": "mujoco", "envpool": "envpool", "gymnasium": "gymnasium"}
+    limits = {task: limit for engine in ENGINES.values() for task, limit in engine.tasks().items()}
     rows = []
-    for name, limit in limits.items():
-        engines = tuple(engine for engine in ENGINES if ENGINES[engine].supports(name))
-        if engines:
-            package = packages[engines[0]]
-            version = f"{package} {importlib.metadata.version(package)}"
-            rows.append(TaskRow(name, engines[0], engines, version, limit, engines[0] == "native"))
+    for task, limit in limits.items():
+        if able := _able(task):
+            name = _preferred(able, 1)
+            versions = [f"{package} {importlib.metadata.version(package)}" for package in ENGINES[name].needs[:1]]
+            rows.append(TaskRow(task, name, tuple(able), "".join(versions), limit, ENGINES[name].resumable))
     return rows

@@ -11,13 +11,19 @@ One vector environment holds the environments of a whole population, agent by ag
   agent does not know its neighbours.
 """
 
+import importlib.util
 import os
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from mcclt.errors import CheckpointError
+
+State = dict[str, np.ndarray]
+"""What `VectorEnv.get_state` gives: all that is needed to continue exactly."""
 Key = tuple[int, ...]
 """Names one environment's stream of randomness: (agent seed, purpose, round, environment index)."""
 
@@ -44,7 +50,7 @@ class EnvSpec:
     task: str
     """The id as the user gave it, e.g. "Hopper-v5"."""
     engine: str
-    """Which engine steps it: "native", "envpool", "gymnasium" or "gymnasium-async"."""
+    """The name of the engine that steps it."""
     obs_size: int
     """Length O of the (flattened) observation vector."""
     action_size: int
@@ -82,64 +88,140 @@ class Step(NamedTuple):
     """[n, O] float32: the true successor; equals `obs` except where an episode ended."""
 
 
-class VectorEnv(Protocol):
-    """The contract of every engine."""
+class VectorEnv(ABC):
+    """The environments of a whole population, and the contract of an engine.
+
+    An engine is one subclass, entered in `mcclt.envs.ENGINES`. What it says of itself below, and nothing else, decides
+    how it is used: nobody asks for its name.
+    """
+
+    name: ClassVar[str]
+    """What users call it: its name in `ENGINES`."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages that it imports; `mcclt envs` shows the version of the first."""
+    extra: ClassVar[str] = ""
+    """The extra of this library that installs them, if they are optional."""
+    on_device: ClassVar[bool] = False
+    """Whether its arrays stay on the device: then it is a `DeviceVectorEnv`."""
+    resumable: ClassVar[bool] = False
+    """Whether `get_state` and `set_state` restore it exactly."""
+    can_time_out: ClassVar[bool] = False
+    """Whether it can end a step or a reset that takes longer than `step_timeout`."""
+    stand_in: ClassVar[str] = ""
+    """An engine of the same tasks that is sooner made, for a few episodes; if empty, this one is soon made."""
 
     spec: EnvSpec
     num_envs: int
-    on_device: bool
-    """Whether it is also a `mcclt.training.device.DeviceVectorEnv`, whose arrays stay on the device."""
+    physics_seconds: float = 0.0
+    """Seconds spent in the simulator alone so far, if the engine measures them."""
+
+    @abstractmethod
+    def __init__(
+        self,
+        task: Any,
+        keys: Sequence[Key],
+        max_episode_steps: int | None = None,
+        num_threads: int | None = None,
+        step_timeout: float | None = None,
+    ) -> None:
+        """Makes one environment per key, of a task that it `supports`.
+
+        Args:
+            task: An id, or whatever else the engine runs.
+            keys: Names of the environments' random streams.
+            max_episode_steps: Replaces the task's own time limit.
+            num_threads: Threads to step with; all available cores by default. Results do not depend on it.
+            step_timeout: Seconds that a step or a reset may take; only given if it `can_time_out`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def runs(cls, task: object) -> bool:
+        """Whether it can run the task, if what it needs is installed (never raises)."""
+
+    @classmethod
+    def tasks(cls) -> Mapping[str, int | None]:
+        """The ids that it is known for and their time limits, for `mcclt envs`."""
+        return {}
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Whether all that it needs is there; nothing is imported."""
+        return all(importlib.util.find_spec(package) is not None for package in cls.needs)
+
+    @classmethod
+    def supports(cls, task: object) -> bool:
+        """Whether it can run the task here (never raises)."""
+        return cls.installed() and cls.runs(task)
 
     def reset(self) -> np.ndarray:
         """Starts a new episode everywhere; returns observations [n, O]."""
-        ...
+        return self.restart(np.ones(self.num_envs, bool))
 
+    @abstractmethod
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments: float32 [n, action_size] within bounds, or int64 [n]."""
-        ...
 
+    @abstractmethod
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
-        ...
 
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:  # noqa: B027
         """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones.
 
-        Where streams of randomness cannot be changed (EnvPool), they go on with those they have.
+        Where streams of randomness cannot be changed, as here, they go on with those they have.
         """
-        ...
 
     def faults(self) -> dict[int, str]:
-        """What environments raised in the last step or reset, by index.
+        """What environments raised in the last step or reset, by index; nothing, unless an engine says otherwise.
 
         Such an environment returns NaN in that step, in place of stopping the others, and starts a new episode.
         """
-        ...
+        return {}
 
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Everything needed to continue exactly; only called where `spec.resumable`."""
-        ...
+    def get_state(self) -> State:
+        """Everything needed to continue exactly, if it is `resumable`."""
+        raise CheckpointError(f"{self.spec.task!r} cannot be saved: engine {self.name!r} does not expose its state.")
 
-    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+    def set_state(self, state: State) -> np.ndarray:
         """Restores what `get_state` gave; returns the observations at that moment."""
-        ...
+        raise CheckpointError(f"{self.spec.task!r} cannot be restored: engine {self.name!r} does not accept a state.")
 
-    def close(self) -> None:
-        """Frees processes and threads."""
-        ...
+    def close(self) -> None:  # noqa: B027
+        """Frees processes, threads and memory; again is no error."""
 
 
-class Engine(Protocol):
-    """A way to make vector environments; one class in one file, listed in `ENGINES`."""
+class DeviceVectorEnv(VectorEnv):
+    """Environments that live on the device: the same in JAX arrays that stay there, and so on the host."""
 
-    name: str
+    on_device = True
 
-    def supports(self, task: object) -> bool:
-        """Whether this engine, as installed, can run the task (never raises)."""
-        ...
+    @abstractmethod
+    def send(self, action: Any) -> None:
+        """Begins a step of all environments under the actions [n, action_size]; `receive` ends it."""
 
-    def make(
-        self, task: object, keys: Sequence[Key], max_episode_steps: int | None, num_threads: int | None
-    ) -> VectorEnv:
-        """Makes one environment per key. `max_episode_steps` replaces the task's own limit."""
-        ...
+    @abstractmethod
+    def receive(self) -> Any:
+        """The outcome of the step that is under way: a `Step` of JAX arrays."""
+
+    @abstractmethod
+    def restart_device(self, which: Any) -> Any:
+        """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
+
+    def reset_device(self) -> Any:
+        """Starts a new episode everywhere; returns observations [n, O]."""
+        return self.restart_device(np.ones(self.num_envs, bool))
+
+    def check_room(self) -> None:
+        """Raises if the simulation ran out of room since the last call, and so went wrong."""
+
+    def step(self, action: np.ndarray) -> Step:
+        """Steps all environments; see `VectorEnv.step`."""
+        self.send(np.asarray(action, np.float32))
+        step = self.receive()
+        self.check_room()
+        return Step(*(np.asarray(x) for x in step))
+
+    def restart(self, which: np.ndarray) -> np.ndarray:
+        """Starts new episodes where the mask [n] is true; see `VectorEnv.restart`."""
+        return np.asarray(self.restart_device(which))

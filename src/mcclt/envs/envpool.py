@@ -6,14 +6,14 @@ instead. And it calls a termination on the very last allowed step a truncation: 
 step later, where it never strikes, and steps are counted here.
 """
 
-import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, Step, available_cores
-from mcclt.errors import CheckpointError, ConfigError, MissingExtraError
+from mcclt.envs.api import EnvSpec, Key, Step, VectorEnv, available_cores
+from mcclt.envs.gymnasium import actions_of
+from mcclt.errors import ConfigError
 
 TASKS = {
     "LunarLander-v3": 1000,
@@ -27,33 +27,33 @@ TASKS = {
 off, in the declared bounds of observations, which nothing here uses, and in a repaired non-determinism."""
 
 
-class EnvPoolEngine:
-    """Steps Box2D tasks in EnvPool's thread pool."""
-
-    name = "envpool"
-
-    def supports(self, task: object) -> bool:
-        """Whether it is one of `TASKS` and EnvPool is installed (not imported yet: that takes seconds)."""
-        return isinstance(task, str) and task in TASKS and importlib.util.find_spec("envpool") is not None
-
-    def make(
-        self, task: object, keys: Sequence[Key], max_episode_steps: int | None, num_threads: int | None
-    ) -> "EnvPoolVectorEnv":
-        """Makes one pool for all keys."""
-        if importlib.util.find_spec("envpool") is None:
-            raise MissingExtraError("Engine 'envpool'", "envpool")
-        if not (isinstance(task, str) and task in TASKS):
-            raise ConfigError(f"Engine 'envpool' cannot run {task!r}, only {', '.join(TASKS)}.")
-        return EnvPoolVectorEnv(task, keys, max_episode_steps or TASKS[task], num_threads)
-
-
-class EnvPoolVectorEnv:
+class EnvPoolVectorEnv(VectorEnv):
     """One synchronous pool, in which each environment has its own seed and so does not know the others."""
 
-    on_device = False
+    name = "envpool"
+    needs = ("envpool",)
+    extra = "envpool"
 
-    def __init__(self, task: str, keys: Sequence[Key], max_episode_steps: int, num_threads: int | None) -> None:
+    @classmethod
+    def runs(cls, task: object) -> bool:
+        """Whether it is one of `TASKS`."""
+        return isinstance(task, str) and task in TASKS
+
+    @classmethod
+    def tasks(cls) -> Mapping[str, int | None]:
+        """All that it runs."""
+        return TASKS
+
+    def __init__(
+        self,
+        task: str,
+        keys: Sequence[Key],
+        max_episode_steps: int | None = None,
+        num_threads: int | None = None,
+        step_timeout: float | None = None,
+    ) -> None:
         """Makes the pool, with at most a thread per core."""
+        del step_timeout
         try:
             import envpool
         except (ImportError, OSError) as error:  # e.g. a wheel that misses a system library
@@ -61,40 +61,29 @@ class EnvPoolVectorEnv:
                 f"EnvPool is installed but cannot be imported ({error}): use engine='gymnasium'."
             ) from error
 
+        self.num_envs = len(keys)
+        self._limit = max_episode_steps or TASKS[task]
         self._pool: Any = envpool.make_gymnasium(
             task,
             num_envs=len(keys),
             seed=[_seed(key) for key in keys],
-            max_episode_steps=max_episode_steps + 1,
+            max_episode_steps=self._limit + 1,
             num_threads=min(num_threads or available_cores(), len(keys)),
         )
-        space = self._pool.single_action_space
-        discrete = hasattr(space, "n")
-        self.num_envs = len(keys)
         self.spec = EnvSpec(
             task=task,
-            engine="envpool",
+            engine=self.name,
             obs_size=self._pool.single_observation_space.shape[0],
-            action_size=int(space.n) if discrete else space.shape[0],
-            action_low=None if discrete else space.low.astype(np.float32),
-            action_high=None if discrete else space.high.astype(np.float32),
-            max_episode_steps=max_episode_steps,
-            resumable=False,
+            max_episode_steps=self._limit,
+            resumable=self.resumable,
+            **actions_of(self._pool.single_action_space),
         )
-        self._limit = max_episode_steps
         self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
-
-    def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere; returns observations [n, O]."""
-        return self.restart(np.ones(self.num_envs, bool))
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Starts a new episode where the mask [n] is true, each with its own generator as it stands."""
         self._obs = self._reset(self._obs, which)
         return self._obs
-
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
-        """Not possible: EnvPool seeds its environments when they are made; they go on with their generators."""
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
@@ -102,18 +91,6 @@ class EnvPoolVectorEnv:
         truncated = (info["elapsed_step"] >= self._limit) & ~terminated
         self._obs = self._reset(next_obs, terminated | truncated)
         return Step(self._obs, reward, terminated, truncated, next_obs)
-
-    def faults(self) -> dict[int, str]:
-        """None: these environments raise nothing."""
-        return {}
-
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Not possible: EnvPool keeps the state of its environments to itself."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be saved: EnvPool does not expose its state.")
-
-    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Not possible, as for `get_state`."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be restored: EnvPool does not accept a state.")
 
     def close(self) -> None:
         """Ends the threads."""

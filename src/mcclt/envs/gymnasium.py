@@ -1,4 +1,4 @@
-"""Any single-agent Gymnasium environment, through Gymnasium's SyncVectorEnv or in processes of their own.
+"""Any single-agent Gymnasium environment, one after the other or in processes of their own.
 
 The engine for everything that is not ours: ids of the registry, the user's own classes, and factories.
 """
@@ -6,19 +6,17 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from mcclt.envs.api import EnvSpec, Key, Step, task_name
-from mcclt.envs.processes import Processes
+from mcclt.envs.api import EnvSpec, Key, Step, VectorEnv, task_name
+from mcclt.envs.processes import Answer, InTurn, Processes
 from mcclt.errors import (
-    CheckpointError,
     ConfigError,
     EnvironmentFault,
     MissingExtraError,
@@ -27,7 +25,7 @@ from mcclt.errors import (
 )
 
 
-class GymnasiumEngine:
+class GymnasiumVectorEnv(VectorEnv):
     """Steps environments one after the other in this process.
 
     A task is an id ("Pendulum-v1", or "package.module:Name-v0" where importing the module registers it), a
@@ -35,9 +33,10 @@ class GymnasiumEngine:
     """
 
     name = "gymnasium"
-    asynchronous: ClassVar[bool] = False
+    needs = ("gymnasium",)
 
-    def supports(self, task: object) -> bool:
+    @classmethod
+    def runs(cls, task: object) -> bool:
         """Whether the id is registered and what it needs installed; any class or function is worth a try."""
         if not isinstance(task, str):
             return callable(task) and not isinstance(task, gym.Env)
@@ -46,87 +45,56 @@ class GymnasiumEngine:
         except Exception:  # importing the module of "module:Name" can raise anything
             return False
 
-    def make(
-        self,
-        task: object,
-        keys: Sequence[Key],
-        max_episode_steps: int | None,
-        num_threads: int | None,
-        step_timeout: float | None = None,
-    ) -> "GymnasiumVectorEnv":
-        """Makes one environment per key. `num_threads` means nothing here, `step_timeout` only to processes."""
-        name = task_name(task)
-        source = source_of(task)
-        return GymnasiumVectorEnv(name, self.name, source, keys, max_episode_steps, self.asynchronous, step_timeout)
-
-
-class GymnasiumAsyncEngine(GymnasiumEngine):
-    """Steps each environment in a process of its own: worth it for environments that are slow, crash or hang."""
-
-    name = "gymnasium-async"
-    asynchronous = True
-
-
-class GymnasiumVectorEnv:
-    """Gymnasium's SyncVectorEnv, or our `Processes`, under the contract of `mcclt.envs.api.VectorEnv`."""
-
-    on_device = False
+    @classmethod
+    def tasks(cls) -> Mapping[str, int | None]:
+        """Gymnasium's classic control."""
+        entries = {name: e for name, e in gym.registry.items() if _is_from(e, "gymnasium.envs.classic_control")}
+        return {name: entry.max_episode_steps for name, entry in entries.items()}
 
     def __init__(
         self,
-        name: str,
-        engine: str,
-        source: "gym.envs.registration.EnvSpec | Callable[[], gym.Env]",
+        task: object,
         keys: Sequence[Key],
-        max_episode_steps: int | None,
-        asynchronous: bool,
-        step_timeout: float | None,
+        max_episode_steps: int | None = None,
+        num_threads: int | None = None,
+        step_timeout: float | None = None,
     ) -> None:
         """Makes one environment to learn its spaces, then one per key."""
-        make = functools.partial(make_one, name, source, max_episode_steps)
+        del num_threads
+        make = functools.partial(make_one, task_name(task), source_of(task), max_episode_steps)
         probe = make()
-        space, limit = probe.action_space, _time_limit(probe)
-        assert isinstance(space, spaces.Box | spaces.Discrete)  # `_check_spaces` saw to it
+        limit = _time_limit(probe)
         probe.close()
-
         self.num_envs = len(keys)
         self.spec = EnvSpec(
-            task=name,
-            engine=engine,
+            task=task_name(task),
+            engine=self.name,
             obs_size=probe.obs_size,
-            action_size=space.shape[0] if isinstance(space, spaces.Box) else int(space.n),
-            action_low=space.low.astype(np.float32) if isinstance(space, spaces.Box) else None,
-            action_high=space.high.astype(np.float32) if isinstance(space, spaces.Box) else None,
             max_episode_steps=None if limit is None else limit._max_episode_steps,
-            resumable=False,
-            action_start=int(space.start) if isinstance(space, spaces.Discrete) else 0,
+            resumable=self.resumable,
+            **actions_of(probe.action_space),
         )
         self._keys = keys
         self._starts = np.zeros(len(keys), np.int64)  # how often each environment was seeded
-        self._action_dtype = space.dtype
+        self._action_dtype = probe.action_space.dtype
         self._faults: dict[int, str] = {}
         self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
+        self._envs = self._make_all(make, step_timeout)
 
-        self._envs: SyncVectorEnv | Processes
-        if asynchronous:
-            self._envs = Processes(make, len(keys), self.spec.obs_size, step_timeout)
-        else:
-            self._envs = SyncVectorEnv([make] * len(keys), autoreset_mode=AutoresetMode.SAME_STEP)
-
-    def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere; returns observations [n, O]."""
-        return self.restart(np.ones(self.num_envs, bool))
+    def _make_all(self, make: Callable[[], gym.Env], step_timeout: float | None) -> InTurn | Processes:
+        del step_timeout
+        return InTurn(make, self.num_envs)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Seeds anew and resets where the mask [n] is true; returns all observations [n, O]."""
-        self._faults = {}
-        if which.any():
-            seeds: list[int | None] = [
-                _seed(key, start) for key, start in zip(self._keys, self._starts.tolist(), strict=True)
-            ]
-            self._starts += which
-            self._obs, infos = self._envs.reset(seed=seeds, options={"reset_mask": which})
-            self._note_faults(infos)
+        seeds = {i: _seed(self._keys[i], int(self._starts[i])) for i in np.flatnonzero(which).tolist()}
+        answers, self._faults = self._envs.reset(seeds)
+        self._starts += which
+        self._obs = self._obs.copy()
+        self._obs[which] = np.nan
+        for i, answer in answers.items():
+            self._obs[i] = answer.obs
+            self._note(i, answer)
         return self._obs
 
     def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
@@ -137,45 +105,57 @@ class GymnasiumVectorEnv:
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
         action = (action + self.spec.action_start).astype(self._action_dtype)
-        obs, reward, terminated, truncated, infos = self._envs.step(action)
-        self._note_faults(infos)
-        self._obs = next_obs = obs
-        ended = np.flatnonzero(terminated | truncated)
-        if ended.size:
-            next_obs = obs.copy()
-            next_obs[ended] = np.stack(infos["final_obs"][ended])  # an array of arrays
-        if isinstance(self._envs, Processes) and (lost := self._envs.lost).any():
+        answers, lost = self._envs.step(action)
+        self._faults = dict(lost)
+        self._obs, next_obs = np.full((2, *self._obs.shape), np.nan, np.float32)
+        reward = np.full(self.num_envs, np.nan)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.ones(self.num_envs, bool)
+        for i, answer in answers.items():
+            self._obs[i], reward[i], terminated[i], truncated[i], next_obs[i], _ = answer
+            self._note(i, answer)
+        if lost:
             said = self._faults
-            obs = self.restart(lost)
+            self.restart(np.isin(np.arange(self.num_envs), list(lost)))
             self._faults |= said  # what was lost in this step, rather than at its restart
-        return Step(obs, reward.astype(np.float32), terminated, truncated & ~terminated, next_obs)
+        return Step(self._obs, reward.astype(np.float32), terminated, truncated & ~terminated, next_obs)
+
+    def _note(self, i: int, answer: Answer) -> None:
+        if answer.fault:
+            self._faults[i] = answer.fault
 
     def faults(self) -> dict[int, str]:
         """What environments raised in the last step or reset, by index."""
         return self._faults
 
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Not possible: a Gymnasium environment keeps its state to itself."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be saved: Gymnasium does not expose its state.")
-
-    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Not possible, as for `get_state`."""
-        raise CheckpointError(f"{self.spec.task!r} cannot be restored: Gymnasium does not accept a state.")
-
     def close(self) -> None:
         """Closes the environments and ends the processes."""
         self._envs.close()
 
-    def _note_faults(self, infos: dict[str, Any]) -> None:
-        mask = infos.get("_fault", np.zeros(0, bool))
-        self._faults = {int(i): infos["fault"][i] for i in np.flatnonzero(mask)}
+
+class AsyncVectorEnv(GymnasiumVectorEnv):
+    """Steps each environment in a process of its own: worth it for environments that are slow, crash or hang."""
+
+    name = "gymnasium-async"
+    can_time_out = True
+    stand_in = "gymnasium"  # no processes for a few episodes
+
+    def _make_all(self, make: Callable[[], gym.Env], step_timeout: float | None) -> InTurn | Processes:
+        return Processes(make, self.num_envs, step_timeout)
+
+
+def actions_of(space: gym.Space) -> dict[str, Any]:
+    """What an action space makes of an `EnvSpec`."""
+    if isinstance(space, spaces.Discrete):
+        return {"action_size": int(space.n), "action_low": None, "action_high": None, "action_start": int(space.start)}
+    assert isinstance(space, spaces.Box)  # `_check_spaces` saw to it
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return {"action_size": space.shape[0], "action_low": low, "action_high": high}
 
 
 class _Guard(gym.Wrapper):
     """Gives float32 vectors, and turns an exception into NaN, truncation and a message.
 
-    The message leaves with the info of the next `reset`, which in SAME_STEP mode is part of the same step of
-    the vector environment. No other info leaves: nobody reads it, and batching it costs more than the rest.
+    The message leaves with the info of the next `reset`, which is part of the same step of the vector environment.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -258,9 +238,13 @@ def _registered(task: str) -> "gym.envs.registration.EnvSpec":
     return gym.spec(name)
 
 
+def _is_from(entry: "gym.envs.registration.EnvSpec", package: str) -> bool:
+    return str(entry.entry_point).startswith(package)
+
+
 def _needs_box2d(entry: "gym.envs.registration.EnvSpec") -> bool:
     """Whether a registered environment needs our extra `box2d`, and it is not installed."""
-    return str(entry.entry_point).startswith("gymnasium.envs.box2d") and importlib.util.find_spec("Box2D") is None
+    return _is_from(entry, "gymnasium.envs.box2d") and importlib.util.find_spec("Box2D") is None
 
 
 def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":

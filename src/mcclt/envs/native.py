@@ -11,51 +11,22 @@ Physics advances in one of two ways, behind one small interface (`_Simulator`):
 
 Either way environment i depends on `keys[i]` and its own actions alone, bit for bit, whatever the number of
 threads or neighbours.
-
-MuJoCo is imported when an environment is made, so that asking what is supported costs nothing.
 """
 
-import importlib.util
 import itertools
 import time
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, Step, available_cores, rng_of
-from mcclt.envs.tasks import TASKS, Physics, Task
-from mcclt.errors import CheckpointError, ConfigError, UnknownNameError
+from mcclt.envs.api import Key, State, Step, available_cores, rng_of
+from mcclt.envs.mujoco import MujocoVectorEnv, outcome
+from mcclt.envs.tasks import Physics, Task
 
 if TYPE_CHECKING:
     import mujoco
-
-State = dict[str, np.ndarray]
-
-
-def load_model(task: Task) -> "mujoco.MjModel":
-    """Compiles the task's MJCF file."""
-    import mujoco
-
-    gymnasium = importlib.util.find_spec("gymnasium")  # to find it is enough; to import it is slow
-    folders = (gymnasium.submodule_search_locations if gymnasium else None) or []
-    candidates = [Path(task.xml), *(Path(folder, "envs/mujoco/assets", task.xml) for folder in folders)]
-    path = next((path for path in candidates if path.is_file()), None)
-    if path is None:
-        raise ConfigError(f"No MJCF file {task.xml!r}: give a path, or a name among Gymnasium's assets.")
-    with warnings.catch_warnings():
-        # Half Cheetah fixes its mass this way. By way of MjSpec the complaint is a Python warning.
-        warnings.filterwarnings("ignore", message=".*settotalmass.*deprecated")
-        model = mujoco.MjSpec.from_file(str(path)).compile()
-    if not np.isclose(task.dt, task.frame_skip * model.opt.timestep, rtol=1e-12, atol=0):
-        raise ConfigError(
-            f"{type(task).__name__}.dt is {task.dt}, but frame_skip {task.frame_skip} times the time step "
-            f"{model.opt.timestep} of {task.xml} is {task.frame_skip * model.opt.timestep}: make them agree."
-        )
-    return model
 
 
 class _Simulator(Protocol):
@@ -151,8 +122,7 @@ class _DataSimulator:
 
         self._mujoco, self._model, self._frame_skip = mujoco, model, task.frame_skip
         self._everything = mujoco.mjtState.mjSTATE_INTEGRATION.value  # all that `mj_step` reads
-        # `mj_step` does not compute the external forces unless a sensor asks for them.
-        self._forces = "cfrc_ext" in task.derived
+        self._forces = task.reads_forces
         self._data = [mujoco.MjData(model) for _ in range(n)]
         # Views of each MjData, made once: an attribute of MjData makes a new array at every look.
         self._ctrl = [data.ctrl for data in self._data]
@@ -219,10 +189,11 @@ class _DataSimulator:
             self._pool.shutdown()
 
 
-class MujocoVectorEnv:
-    """The environments of one task, one per key; see `mcclt.envs.api.VectorEnv` for the contract."""
+class NativeVectorEnv(MujocoVectorEnv):
+    """Environments that this machine's cores step; see `mcclt.envs.api.VectorEnv` for the contract."""
 
-    on_device = False
+    name = "native"
+    needs = ("mujoco",)
 
     def __init__(
         self,
@@ -230,57 +201,32 @@ class MujocoVectorEnv:
         keys: Sequence[Key],
         max_episode_steps: int | None = None,
         num_threads: int | None = None,
+        step_timeout: float | None = None,
     ) -> None:
-        """Compiles the model and starts the threads.
-
-        Args:
-            task: An id of `TASKS`, or a task of your own.
-            keys: Names of the n environments' random streams: episode k of environment i starts from
-                `rng_of(keys[i], k)`.
-            max_episode_steps: Replaces the task's own time limit.
-            num_threads: Threads to step with; all available cores by default. Results do not depend on it.
-        """
-        if isinstance(task, str) and task not in TASKS:
-            raise UnknownNameError("MuJoCo task", task, TASKS)
-        if not keys:
-            raise ConfigError("A vector environment needs at least one key.")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise ConfigError(f"max_episode_steps is {max_episode_steps}, but an episode has at least 1 step.")
-        self._task = TASKS[task] if isinstance(task, str) else task
-        model = load_model(self._task)
-        self.num_envs = len(keys)
+        """Compiles the model and starts the threads; episode k of environment i starts from `rng_of(keys[i], k)`."""
+        del step_timeout
+        model = self._load(task, keys, max_episode_steps)
         self._keys = list(keys)
-        self._limit = max_episode_steps or self._task.max_episode_steps
         self._qpos0, self._qvel0 = model.qpos0.copy(), np.zeros(model.nv)
-
         threads = min(num_threads or available_cores(), self.num_envs)
         make = _DataSimulator if self._task.derived else _RolloutSimulator
         self._simulator: _Simulator = make(model, self._task, self.num_envs, threads)
         self._episodes = np.zeros(self.num_envs, dtype=np.int64)  # started so far
         self._elapsed = np.zeros(self.num_envs, dtype=np.int64)  # steps into the present one
 
-        limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
-        self.spec = EnvSpec(
-            task=task if isinstance(task, str) else type(task).__name__,
-            engine=NativeEngine.name,
-            obs_size=self._observe().shape[1],
-            action_size=model.nu,
-            action_low=np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
-            action_high=np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
-            max_episode_steps=self._limit,
-            resumable=True,
-        )
-
-    def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere; returns observations [n, O]."""
-        return self.restart(np.ones(self.num_envs, dtype=bool))
-
     def step(self, action: np.ndarray) -> Step:
-        """Steps all environments under the actions [n, action_size]."""
+        """Steps all environments under the actions [n, action_size]; starts anew what ended."""
         action = action.astype(np.float64)
-        before = self._simulator.physics
+        before, started = self._simulator.physics, time.perf_counter()
         self._simulator.step(action)
-        return self._outcome(before, action)
+        self.physics_seconds += time.perf_counter() - started
+        self._elapsed += 1
+        reward, terminated, truncated, successor = outcome(
+            np, self._task, self._limit, before, self._simulator.physics, action, self._elapsed
+        )
+        next_obs, ended = successor.astype(np.float32), terminated | truncated
+        obs = self.restart(ended) if np.count_nonzero(ended) else next_obs.copy()  # quicker than `any`
+        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
@@ -296,10 +242,6 @@ class MujocoVectorEnv:
         self._keys = [new if changed else old for old, new, changed in zip(self._keys, keys, which, strict=True)]
         self._episodes[which] = 0
 
-    def faults(self) -> dict[int, str]:
-        """Empty: MuJoCo does not raise."""
-        return {}
-
     def get_state(self) -> State:
         """Physics, numbers of episodes and elapsed steps: with the keys, all there is."""
         counters = {"episodes": self._episodes.copy(), "elapsed": self._elapsed.copy()}
@@ -307,12 +249,7 @@ class MujocoVectorEnv:
 
     def set_state(self, state: State) -> np.ndarray:
         """Restores what `get_state` gave; returns the observations at that moment."""
-        # `mujoco.rollout` is told to trust shapes, so they are checked here.
-        for name, value in self.get_state().items():
-            if name not in state or np.shape(state[name]) != value.shape:
-                raise CheckpointError(
-                    f"This is not a state of {self.num_envs} {self.spec.task}: {name!r} should be {value.shape}."
-                )
+        self._check(state)  # `mujoco.rollout` is told to trust shapes
         self._simulator.set_state(state)
         self._episodes = np.array(state["episodes"], dtype=np.int64)
         self._elapsed = np.array(state["elapsed"], dtype=np.int64)
@@ -326,59 +263,3 @@ class MujocoVectorEnv:
         """Observations [n, O] of the present moment."""
         obs: np.ndarray = self._task.observe(np, self._simulator.physics)
         return obs.astype(np.float32)
-
-    def _outcome(self, before: Physics, action: np.ndarray) -> Step:
-        """What the step from `before` to the present amounts to; starts anew what ended."""
-        reward, terminated = self._task.reward_and_terminated(np, before, self._simulator.physics, action)
-        next_obs = self._observe()
-        self._elapsed += 1
-        truncated = (self._elapsed >= self._limit) & ~terminated
-        ended = terminated | truncated
-        obs = self.restart(ended) if np.count_nonzero(ended) else next_obs.copy()  # quicker than `any`
-        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
-
-
-class NativeEngine:
-    """Makes `MujocoVectorEnv`s."""
-
-    name = "native"
-
-    def supports(self, task: object) -> bool:
-        """Whether MuJoCo is installed, and the task is one of `TASKS` or a `Task`."""
-        known = task in TASKS if isinstance(task, str) else isinstance(task, Task)
-        return known and importlib.util.find_spec("mujoco") is not None
-
-    def make(
-        self, task: object, keys: Sequence[Key], max_episode_steps: int | None, num_threads: int | None
-    ) -> MujocoVectorEnv:
-        """Makes one environment per key."""
-        if not isinstance(task, str | Task):
-            raise ConfigError(f"The native engine runs {', '.join(TASKS)} or a Task, not {task!r}.")
-        return MujocoVectorEnv(task, keys, max_episode_steps, num_threads)
-
-
-def raw_steps_per_second(task: str | Task, n: int, num_threads: int | None, seconds: float) -> float:
-    """Steps per second of the physics alone, under random actions.
-
-    The environments run as they would, with resets, so that the physics is that of real episodes; only the
-    simulator is on the clock, not observations, rewards and resets.
-
-    Args:
-        task: An id of `TASKS`, or a task of your own.
-        n: Number of environments.
-        num_threads: Threads to step with; all available cores by default.
-        seconds: How long to measure.
-    """
-    env = MujocoVectorEnv(task, [(0, i) for i in range(n)], num_threads=num_threads)
-    rng = np.random.default_rng(0)
-    env.reset()
-    steps, spent = 0, 0.0
-    while spent < seconds:
-        action = rng.uniform(-1, 1, (n, env.spec.action_size))
-        before, start = env._simulator.physics, time.perf_counter()
-        env._simulator.step(action)
-        spent += time.perf_counter() - start
-        env._outcome(before, action)
-        steps += n
-    env.close()
-    return steps / spent

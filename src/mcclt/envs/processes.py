@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -33,16 +33,68 @@ PATIENCE = 1.0
 """Seconds without an answer after which Ctrl-C is looked for."""
 
 
-class Processes:
-    """Steps and resets of environments in processes, in the form of Gymnasium's vector environments (SAME_STEP)."""
+class Answer(NamedTuple):
+    """What became of one step of one environment, or of its reset."""
 
-    def __init__(self, make: Callable[[], gym.Env], count: int, obs_size: int, timeout: float | None) -> None:
+    obs: np.ndarray
+    """[O] float32: what to act on next."""
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_obs: np.ndarray
+    """[O] float32: the true successor; equals `obs` unless an episode ended."""
+    fault: str
+    """What it raised, if anything."""
+
+
+Answers = tuple[dict[int, Answer], dict[int, str]]
+"""Answers by environment, and why others have no process to give one."""
+
+
+def _reset(env: gym.Env, seed: int | None) -> Answer:
+    obs, info = env.reset(seed=seed)
+    return Answer(obs, 0.0, False, False, obs, info.get("fault", ""))
+
+
+def _step(env: gym.Env, action: Any) -> Answer:
+    """One step, and a new episode if it ended one; what the step raised leaves with the reset."""
+    next_obs, reward, terminated, truncated, _ = env.step(action)
+    obs, fault = next_obs, ""
+    if terminated or truncated:
+        obs, *_, fault = _reset(env, None)
+    return Answer(obs, float(reward), terminated, truncated, next_obs, fault)
+
+
+class InTurn:
+    """Steps and resets of environments in this process, one after the other; none is ever lost."""
+
+    def __init__(self, make: Callable[[], gym.Env], count: int) -> None:
+        """Makes them all."""
+        self._envs = [make() for _ in range(count)]
+
+    def reset(self, seeds: dict[int, int]) -> Answers:
+        """New episodes of the environments named here."""
+        return {i: _reset(self._envs[i], seed) for i, seed in seeds.items()}, {}
+
+    def step(self, action: np.ndarray) -> Answers:
+        """One step of each."""
+        return {i: _step(env, action[i]) for i, env in enumerate(self._envs)}, {}
+
+    def close(self) -> None:
+        """Closes them all."""
+        for env in self._envs:
+            env.close()
+
+
+class Processes:
+    """The same in processes."""
+
+    def __init__(self, make: Callable[[], gym.Env], count: int, timeout: float | None) -> None:
         """Starts all processes.
 
         Args:
-            make: makes an environment with float32 observations [obs_size]; may be a closure.
+            make: makes an environment that raises nothing; may be a closure.
             count: how many.
-            obs_size: length of an observation.
             timeout: seconds that a step or a reset may take; None: any time.
         """
         # Never a plain fork: JAX runs threads, and a forked child can wait forever for their locks.
@@ -53,7 +105,6 @@ class Processes:
         self._processes: dict[int, BaseProcess] = {}
         self._losses = [0] * count
         self._why = [""] * count
-        self._obs = np.full((count, obs_size), np.nan, np.float32)
         try:
             if lost := self._start(range(count)):
                 raise EnvironmentFault(
@@ -64,45 +115,25 @@ class Processes:
             self.close()
             raise
 
-    @property
-    def lost(self) -> np.ndarray:
-        """Where [n] there is no process: the next reset makes one."""
-        return np.array([i not in self._pipes for i in range(self._count)])
-
-    def reset(self, *, seed: Sequence[int | None], options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """New episodes where `options["reset_mask"]` says; lost processes are replaced there first."""
-        which = np.flatnonzero(options["reset_mask"]).tolist()
-        if len(which) == self._count:
+    def reset(self, seeds: dict[int, int]) -> Answers:
+        """New episodes of the environments named here; lost processes are replaced first."""
+        if len(seeds) == self._count:
             self._losses = [0] * self._count  # everything begins again
-        given_up = [i for i in which if i not in self._pipes and self._losses[i] >= LIVES]
+        lost = [i for i in seeds if i not in self._pipes]
+        given_up = [i for i in lost if self._losses[i] >= LIVES]
         faults = {i: f"was given up after {LIVES} processes: the last one {self._why[i]}" for i in given_up}
-        faults |= self._start([i for i in which if i not in self._pipes and i not in given_up])
-        alive = [i for i in which if i in self._pipes]
-        answers, lost = self._ask({i: ("reset", seed[i]) for i in alive}, "reset")
-        faults |= lost
-        self._obs[which] = np.nan
-        for i, (obs, info) in answers.items():
-            self._obs[i] = obs
-            faults |= {i: info["fault"]} if info else {}
-        return self._obs.copy(), self._infos(faults)
+        faults |= self._start([i for i in lost if i not in given_up])
+        answers, died = self._ask("reset", {i: seed for i, seed in seeds.items() if i in self._pipes})
+        return answers, faults | died
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step; a lost environment gives NaN, is truncated and has a fault."""
-        answers, faults = self._ask({i: ("step", action[i]) for i in sorted(self._pipes)}, "step")
-        faults |= {i: self._why[i] for i in range(self._count) if i not in answers and i not in faults}
-        reward = np.full(self._count, np.nan)
-        terminated = np.zeros(self._count, bool)
-        truncated = np.ones(self._count, bool)
-        final = np.empty(self._count, object)
-        for i, (obs, reward[i], terminated[i], truncated[i], last, info) in answers.items():
-            self._obs[i], final[i] = obs, last
-            faults |= {i: info["fault"]} if info else {}
-            if last is not None and not info:
+    def step(self, action: np.ndarray) -> Answers:
+        """One step of each that has a process."""
+        faults = {i: self._why[i] for i in range(self._count) if i not in self._pipes}
+        answers, died = self._ask("step", {i: action[i] for i in sorted(self._pipes)})
+        for i, answer in answers.items():
+            if (answer.terminated or answer.truncated) and not answer.fault:
                 self._losses[i] = 0  # a whole episode
-        for i in faults.keys() - answers.keys():
-            self._obs[i] = np.nan
-            final[i] = np.full(self._obs.shape[1], np.nan, np.float32)
-        return self._obs.copy(), reward, terminated, truncated, self._infos(faults) | {"final_obs": final}
+        return answers, faults | died
 
     def close(self) -> None:
         """Ends all processes: politely, then not."""
@@ -116,12 +147,6 @@ class Processes:
                 process.join()
         self._pipes, self._processes = {}, {}
 
-    def _infos(self, faults: dict[int, str]) -> dict[str, Any]:
-        said, mask = np.empty(self._count, object), np.zeros(self._count, bool)
-        for i, fault in faults.items():
-            said[i], mask[i] = fault, True
-        return {"fault": said, "_fault": mask}
-
     def _start(self, which: Sequence[int]) -> dict[int, str]:
         """Starts processes and waits for their environments; returns why some are lost."""
         for i in which:
@@ -132,18 +157,14 @@ class Processes:
             theirs.close()  # so that its death closes the pipe
         limit = None if self._timeout is None else self._timeout + TO_START
         answers, lost = self._collect(list(which), "the start", limit)
-        for i, failure in answers.items():
-            if failure:
-                self._lose(i, failure)
-                lost[i] = failure
-        return lost
+        return lost | {i: self._lose(i, failure) for i, failure in answers.items() if failure}
 
-    def _ask(self, requests: dict[int, Any], what: str) -> tuple[dict[int, Any], dict[int, str]]:
-        """Sends requests; returns answers, and why others are lost."""
-        for i, request in requests.items():
+    def _ask(self, what: str, of: dict[int, Any]) -> Answers:
+        """Asks for a "reset" or a "step"; returns answers, and why others are lost."""
+        for i, data in of.items():
             with contextlib.suppress(OSError):  # it is dead, which `_collect` finds
-                self._pipes[i].send(request)
-        return self._collect(list(requests), what, self._timeout)
+                self._pipes[i].send((what, data))
+        return self._collect(list(of), what, self._timeout)
 
     def _collect(self, which: list[int], what: str, limit: float | None) -> tuple[dict[int, Any], dict[int, str]]:
         """Waits for one answer of each, for at most `limit` seconds; those that die or are late are ended."""
@@ -161,12 +182,11 @@ class Processes:
                     try:
                         answers[i] = pipe.recv()
                     except (EOFError, OSError):
-                        lost[i] = f"{self._death(i)} in {what}"
-                        self._lose(i, lost[i])
+                        lost[i] = self._lose(i, f"{self._death(i)} in {what}")
                 if not ready and deadline is not None and time.monotonic() >= deadline:
                     for i in waiting.values():
-                        lost[i] = f"did not answer within {limit:g} s in {what}, and its process was ended"
-                        self._lose(i, lost[i])
+                        late = f"did not answer within {limit:g} s in {what}, and its process was ended"
+                        lost[i] = self._lose(i, late)
                     waiting = {}
                 elif not ready:
                     interrupts.check()
@@ -183,13 +203,15 @@ class Processes:
             return "closed its pipe"
         return f"ended its process with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
 
-    def _lose(self, i: int, why: str) -> None:
+    def _lose(self, i: int, why: str) -> str:
+        """Ends a process; returns why."""
         self._pipes.pop(i).close()
         process = self._processes.pop(i)
         process.kill()
         process.join()
         self._losses[i] += 1
         self._why[i] = why
+        return why
 
 
 def _serve(pipe: Connection, make: CloudpickleWrapper) -> None:
@@ -205,15 +227,7 @@ def _serve(pipe: Connection, make: CloudpickleWrapper) -> None:
     with contextlib.suppress(OSError, EOFError):
         pipe.send(failure)
         while not failure:
-            command, data = pipe.recv()
-            if command == "reset":
-                pipe.send(env.reset(seed=data, options={}))
-                continue
-            obs, reward, terminated, truncated, info = env.step(data)
-            last = None
-            if terminated or truncated:
-                last = obs
-                obs, info = env.reset(options=None)
-            pipe.send((obs, reward, terminated, truncated, last, info))
+            what, data = pipe.recv()
+            pipe.send(_reset(env, data) if what == "reset" else _step(env, data))
     with contextlib.suppress(Exception):
         env.close()

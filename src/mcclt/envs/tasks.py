@@ -54,6 +54,11 @@ class Task(ABC):
     max_constraints: int = 160
     """Room for its constraint rows there: four per contact with friction, and one per joint at its limit."""
 
+    @property
+    def reads_forces(self) -> bool:
+        """Whether it reads external forces, which `mj_step` does not compute unless a sensor asks for them."""
+        return "cfrc_ext" in self.derived
+
     @abstractmethod
     def observe(self, xp: Any, physics: Physics) -> Array:
         """Observations [n, O]."""
@@ -68,7 +73,23 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Upright(Task):
+class _Noisy(Task):
+    """A task of Gymnasium's: each coordinate starts with noise of its own."""
+
+    noise: float = 0.1
+    """Uniform in ± this on positions; on velocities the same, or normal with this deviation."""
+    normal_velocities: bool = True
+
+    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The model's own start, and noise."""
+        qpos = qpos0 + rng.uniform(-self.noise, self.noise, qpos0.shape)
+        if self.normal_velocities:
+            return qpos, qvel0 + self.noise * rng.standard_normal(qvel0.shape)
+        return qpos, qvel0 + rng.uniform(-self.noise, self.noise, qvel0.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Upright(_Noisy):
     """What Hopper and Walker2d share: to go forwards without falling.
 
     reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
@@ -79,6 +100,8 @@ class _Upright(Task):
 
     frame_skip: int = 4
     dt: float = 0.008
+    noise: float = 5e-3
+    normal_velocities: bool = False
     version: int = 5
 
     @abstractmethod
@@ -94,10 +117,6 @@ class _Upright(Task):
         healthy = self.healthy(xp, after)
         alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
-
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.005 on all coordinates."""
-        return _uniform(rng, qpos0, 5e-3), _uniform(rng, qvel0, 5e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,65 +152,56 @@ class Walker2d(_Upright):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfCheetah(Task):
-    """Half a cheetah in a plane, to run forwards; never ends but by the time limit. v4 and v5 agree.
+class _Onwards(_Noisy):
+    """What HalfCheetah and Swimmer share: to go forwards, without an end but by the time limit. v4 and v5 agree.
 
-    reward = (x' - x) / dt - 0.1 |a|².
+    reward = (x' - x) / dt - cost |a|².
 
-    observation [17] = qpos[1:] (8: z, torso angle, six joints), qvel (9).
+    observation = qpos but for the `hidden` first, qvel.
     """
+
+    cost: float
+    hidden: int
+
+    def observe(self, xp: Any, physics: Physics) -> Array:
+        """[n, nq - hidden + nv], laid out as above."""
+        return xp.concatenate([physics.qpos[:, self.hidden :], physics.qvel], axis=-1)
+
+    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
+        """The reward above; never ends."""
+        reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, self.cost)
+        return reward, xp.zeros(reward.shape, dtype=bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfCheetah(_Onwards):
+    """Half a cheetah in a plane, to run. Observation [17]: z, torso angle, six joints; nine velocities."""
 
     xml: str = "half_cheetah.xml"
     frame_skip: int = 5
     dt: float = 0.05
     max_contacts: int = 16
     max_constraints: int = 70
-
-    def observe(self, xp: Any, physics: Physics) -> Array:
-        """[n, 17], laid out as above."""
-        return xp.concatenate([physics.qpos[:, 1:], physics.qvel], axis=-1)
-
-    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
-        """The reward above; never ends."""
-        reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 0.1)
-        return reward, xp.zeros(reward.shape, dtype=bool)
-
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
-        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
+    cost: float = 0.1
+    hidden: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swimmer(Task):
-    """Three links in a viscous fluid, to swim along x; never ends but by the time limit. v4 and v5 agree.
-
-    reward = (x' - x) / dt - 0.0001 |a|².
-
-    observation [8] = qpos[2:] (3: heading, two joints), qvel (5).
-    """
+class Swimmer(_Onwards):
+    """Three links in a viscous fluid, to swim along x. Observation [8]: heading, two joints; five velocities."""
 
     xml: str = "swimmer.xml"
     frame_skip: int = 4
     dt: float = 0.04
     max_contacts: int = 0
     max_constraints: int = 2
-
-    def observe(self, xp: Any, physics: Physics) -> Array:
-        """[n, 8], laid out as above."""
-        return xp.concatenate([physics.qpos[:, 2:], physics.qvel], axis=-1)
-
-    def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
-        """The reward above; never ends."""
-        reward = _x_velocity(before, after, self.dt) - _control_cost(xp, action, 1e-4)
-        return reward, xp.zeros(reward.shape, dtype=bool)
-
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.1 on all coordinates."""
-        return _uniform(rng, qpos0, 0.1), _uniform(rng, qvel0, 0.1)
+    normal_velocities: bool = False
+    cost: float = 1e-4
+    hidden: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class InvertedDoublePendulum(Task):
+class InvertedDoublePendulum(_Noisy):
     """Two poles on a cart, to be kept upright.
 
     reward = alive - 0.01 x² - (y - 2)² - 0.001 v₁² - 0.005 v₂², with (x, y) the tip (`site_xpos`, of the last
@@ -227,13 +237,9 @@ class InvertedDoublePendulum(Task):
         speed = 1e-3 * v[:, 1] ** 2 + 5e-3 * v[:, 2] ** 2
         return alive - distance - speed, terminated
 
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
-        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Ant(Task):
+class Ant(_Noisy):
     """Four legs, to walk along x.
 
     reward = (x' - x) / dt + healthy - 0.5 |a|² - contact, with x that of the torso (`xpos`, of the last
@@ -271,10 +277,6 @@ class Ant(Task):
         contact = 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
         return velocity + xp.where(healthy, 1.0, 0.0) - (cost + contact), ~healthy
 
-    def reset(self, rng: np.random.Generator, qpos0: np.ndarray, qvel0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform noise of ±0.1 on positions, normal noise of deviation 0.1 on velocities."""
-        return _uniform(rng, qpos0, 0.1), _normal(rng, qvel0, 0.1)
-
     def _contact_forces(self, physics: Physics) -> Array:
         """Clipped external forces, [n, 6 nbody]; the first six are the world's."""
         forces = physics.derived["cfrc_ext"]
@@ -289,14 +291,6 @@ def _x_velocity(before: Physics, after: Physics, dt: float) -> Array:
 def _control_cost(xp: Any, action: Array, weight: float) -> Array:
     """`weight` |action|², [n]."""
     return weight * xp.square(action).sum(axis=-1)
-
-
-def _uniform(rng: np.random.Generator, centre: np.ndarray, scale: float) -> np.ndarray:
-    return centre + rng.uniform(-scale, scale, centre.shape)
-
-
-def _normal(rng: np.random.Generator, centre: np.ndarray, scale: float) -> np.ndarray:
-    return centre + scale * rng.standard_normal(centre.shape)
 
 
 TASKS: dict[str, Task] = {

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.envs import ENGINES, make_vec
+from mcclt.envs import make_vec
 from mcclt.envs.api import available_cores
 from mcclt.experiments.workers import prepare_child
 from mcclt.method import critics, nets
@@ -102,11 +102,7 @@ def gemm_peak() -> float:
 
 
 def raw_speed(task: str, n_envs: int) -> float:
-    """Steps/s of the simulator alone (native tasks), or of the engine under random actions."""
-    if ENGINES["native"].supports(task):
-        from mcclt.envs.native import raw_steps_per_second
-
-        return raw_steps_per_second(task, n_envs, None, 0.5)
+    """Steps/s under random actions: of the simulator alone, where the engine measures it."""
     env = make_vec(task, [(0, 0, 0, e) for e in range(n_envs)])
     rng = np.random.default_rng(0)
     env.reset()
@@ -119,7 +115,7 @@ def raw_speed(task: str, n_envs: int) -> float:
         env.step(action)
         steps += n_envs
     env.close()
-    return steps / spent
+    return steps / (env.physics_seconds or spent)
 
 
 def time_variants(
@@ -322,8 +318,7 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
     The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. All together is two periods of
     training with an evaluation of the default kind (10 episodes every 50,000 steps of an agent) at the end of each.
     """
-    from mcclt.envs import make_vec
-    from mcclt.envs.warp import WarpVectorEnv, physics_seconds
+    from mcclt.envs.warp import WarpVectorEnv, time_physics
 
     make_vec(task, [(0,)], engine="warp").close()  # says what is missing, if anything is
     parts = [TIMED["plain"], TIMED["mcclt"], TIMED["ensemble of 5"]]
@@ -344,7 +339,7 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
     seconds: dict[str, list[float]] = {"physics": [], "collect": [], "improve": [], "fit": [], "evaluate": []}
     for k in range(updates):  # one thing after the other
         if k < REPLAYED:
-            steps, spent = physics_seconds(trainer.env, trainer.advance)
+            steps, spent = time_physics(trainer.env, trainer.advance)
             seconds["physics"].append(spent / steps * worlds * config.horizon)
         else:
             trainer.advance()

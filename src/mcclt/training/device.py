@@ -6,15 +6,15 @@ waits once, at the end.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.envs.api import EnvSpec, Key
+from mcclt.envs.api import DeviceVectorEnv
 from mcclt.errors import EnvironmentFault
 from mcclt.method.learner import Rollout
 from mcclt.method.nets import Actor, Params
@@ -23,37 +23,6 @@ from mcclt.training.evaluate import LONGEST, Episodes
 
 GLANCE = 50
 """Steps between looks at whether all episodes of an evaluation have ended."""
-
-
-class DeviceVectorEnv(Protocol):
-    """A vector environment whose arrays are JAX arrays on the device."""
-
-    spec: EnvSpec
-    num_envs: int
-
-    def reset_device(self) -> jax.Array:
-        """Starts a new episode everywhere; returns observations [n, O]."""
-        ...
-
-    def send(self, action: jax.Array) -> None:
-        """Begins a step of all environments under the actions [n, action_size]."""
-        ...
-
-    def receive(self) -> Any:
-        """The outcome of the step that is under way: a `Step` of JAX arrays."""
-        ...
-
-    def restart_device(self, which: jax.Array) -> jax.Array:
-        """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
-        ...
-
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
-        """See `mcclt.envs.api.VectorEnv.rekey`."""
-        ...
-
-    def check_room(self) -> None:
-        """Raises if the simulation ran out of room, and so went wrong."""
-        ...
 
 
 class _Bounds(NamedTuple):

@@ -160,7 +160,7 @@ class Trainer:
         self.config, self._stopped = dataclasses.replace(self.config, **settings), False  # type: ignore[arg-type]
 
     @contextlib.contextmanager
-    def wrapped(self, wrap: Callable[[VectorEnv], VectorEnv]) -> Iterator[None]:
+    def wrapped(self, wrap: Callable[[VectorEnv], Any]) -> Iterator[None]:
         """Within this block the training environments are what `wrap` makes of them: it may look at every step."""
         env, self.env = self.env, wrap(self.env)
         try:
@@ -553,17 +553,14 @@ def make_envs(
     n_envs: int,
 ) -> VectorEnv:
     """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
-    keys = keys_of(seeds, purpose, index, n_envs)
-    engine = config.engine
-    if purpose != Purpose.TRAIN_RESET and engine == "gymnasium-async" and config.step_timeout is None:
-        engine = "gymnasium"  # evaluation makes fresh environments each time: no processes for that
     return make_vec(
         source,
-        keys,
-        engine=engine,
+        keys_of(seeds, purpose, index, n_envs),
+        engine=config.engine,
         max_episode_steps=config.max_episode_steps,
         num_threads=config.threads,
         step_timeout=config.step_timeout,
+        brief=purpose != Purpose.TRAIN_RESET,  # evaluation makes fresh environments each time
     )
 
 
