@@ -417,3 +417,15 @@ def test_every_setting_has_one_sentence() -> None:
         for name in config.fields_of(cls):
             after = body.split(f"\n    {name}:")[1].split("\n")[1].strip()
             assert after.startswith('"""') and after.endswith('."""'), name
+
+
+def test_presets_speak_of_the_run_and_of_the_agent() -> None:
+    assert config.preset_settings(None, "x", "ppo", "plain") == ({}, {})
+    run, agent = config.preset_settings("modern", "Anything-v0", "trpo", "normal")
+    assert run == {"steps_per_update": 2048}
+    assert config.override(AgentConfig(algo="trpo"), agent).target_kl == 0.02
+    assert config.override(AgentConfig(), config.preset_settings("modern", "x", "ppo", "plain")[1]).target_kl is None
+    with pytest.raises(UnknownNameError, match="sac"):
+        config.preset_settings("modern", "x", "sac", "plain")
+    with pytest.raises(UnknownNameError, match="modem"):
+        config.preset_settings("modem", "x", "ppo", "plain")

@@ -378,8 +378,52 @@ def has_paper_preset(task: str) -> bool:
     return task.rsplit("-v", 1)[0] in _BEST
 
 
-PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper": paper_preset}
-"""Named sets of overrides: a function of (task, algo, critic)."""
+_MODERN: dict[str, Any] = {
+    "steps_per_update": 2048,
+    "normalize_obs": True,
+    "normalize_reward": True,
+    "ortho_init": True,
+    "policy_hidden": (64, 64),
+    "critic_hidden": (64, 64),
+    "critic_activation": "tanh",
+    "gae_lambda": 0.95,
+}
+_MODERN_OF: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "minibatch_size": 64,
+        "policy_iterations": 10,
+        "critic_iterations": 10,
+        "learning_rate_end": 0.0,
+        "critic_learning_rate": 3e-4,
+        "critic_learning_rate_end": 0.0,
+        "max_grad_norm": 0.5,
+        "normalize_advantage": "minibatch",
+        "target_kl": None,
+    },
+    "trpo": {"minibatch_size": 128, "critic_iterations": 20, "target_kl": 0.02, "cg_max_steps": 15},
+}
+
+
+def modern_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
+    """One set of settings for every task, as tuned PPO and TRPO of today have them in common; the run's among them."""
+    del task, critic
+    if algo not in _MODERN_OF:
+        raise UnknownNameError("algorithm", algo, _MODERN_OF, "--preset modern exists only for these.")
+    return _MODERN | _MODERN_OF[algo]
+
+
+PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper": paper_preset, "modern": modern_preset}
+"""Named sets of overrides, of an agent's settings and of its run's: a function of (task, algo, critic)."""
+
+
+def preset_settings(name: str | None, task: str, algo: str, critic: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The overrides of a preset: of the run, and of the agent; none without a name."""
+    if name is None:
+        return {}, {}
+    if name not in PRESETS:
+        raise UnknownNameError("preset", name, PRESETS)
+    found, of_run = PRESETS[name](task, algo, critic), fields_of(RunConfig)
+    return {k: v for k, v in found.items() if k in of_run}, {k: v for k, v in found.items() if k not in of_run}
 
 
 # --- text to values ----------------------------------------------------------------------------------------

@@ -11,7 +11,18 @@ from tyro.conf import Positional, Suppress
 
 from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
-from mcclt.config import FREE, PARTS, PRESETS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
+from mcclt.config import (
+    FREE,
+    PARTS,
+    VARIANTS,
+    AgentConfig,
+    RunConfig,
+    coerce,
+    fields_of,
+    override,
+    preset_settings,
+    read_file,
+)
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 
@@ -52,7 +63,7 @@ class Train(Command, RunConfig, AgentConfig):
     """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
     --algo, or with its own as in trpo-mcclt."""
     preset: str | None = None
-    """paper: the authors' best configuration for this task."""
+    """paper: the authors' best configuration for this task; modern: one for every task, of today's PPO and TRPO."""
     config: Path | None = None
     """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
     out: Path | None = None
@@ -131,27 +142,24 @@ class Train(Command, RunConfig, AgentConfig):
             if "algo" in flags and all("algo" in _variant(name) for name in self.variants):
                 raise ConfigError("--algo has no effect: every one of the --variants names its own.")
             # A variant of the paper is what it is; a group of a file may be changed by flags, like all of the file.
-            agents = {name: self._agent(task, file | flags | _variant(name)) for name in self.variants}
+            chosen = {name: file | flags | _variant(name) for name in self.variants}
         elif groups:
-            agents = {name: self._agent(task, file | group | flags) for name, group in groups.items()}
+            chosen = {name: file | group | flags for name, group in groups.items()}
         else:
-            agent = self._agent(task, file | flags)
-            agents = {_label(agent): agent}
+            chosen = {"": file | flags}
+        agents = {}
+        for name, settings in chosen.items():
+            parts = (settings.get(part, getattr(AgentConfig, part)) for part in ("algo", "critic"))
+            of_run, of_agent = preset_settings(self.preset, str(task), *map(str, parts))
+            agent = override(AgentConfig(), of_agent | settings)
+            agents[name or _label(agent)] = agent
+            run = of_run | run
         _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
         # A file may state defaults, as stored configurations do.
         _refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
         for group, settings in groups.items():
             _refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
         return override(RunConfig("", groups=agents), run)
-
-    def _agent(self, task: Any, settings: dict[str, Any]) -> AgentConfig:
-        """Settings on top of the preset that is meant for their algorithm and critic."""
-        if self.preset is None:
-            return override(AgentConfig(), settings)
-        if self.preset not in PRESETS:
-            raise UnknownNameError("preset", self.preset, PRESETS)
-        parts = (settings.get(name, getattr(AgentConfig, name)) for name in ("algo", "critic"))
-        return override(AgentConfig(), PRESETS[self.preset](str(task), *map(str, parts)) | settings)
 
     def resumed(self, path: Path) -> RunConfig:
         """The stored configuration; flags may raise `steps`, and change what does not change the learning."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, paper_preset
+from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, preset_settings
 from mcclt.errors import ConfigError, UnknownNameError
 
 PAPER_TASKS = (
@@ -39,7 +39,8 @@ NOT_IDENTITY = (
 CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
 """Settings of a run that a variant may change, like those of an agent: plain@n_envs=1."""
 
-CONFIGS = ("authors", "fixed")
+PRESET_OF = {"authors": "paper", "fixed": None, "modern": "modern"}
+CONFIGS = tuple(PRESET_OF)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +130,11 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
             raise UnknownNameError("algo", algo, POLICY_UPDATES)
     variant, changes = parse_variant(variant)
     parts: dict[str, Any] = dict(VARIANTS[variant.partition("@")[0]])
-    preset = paper_preset(task, algo, parts["critic"]) if config == "authors" else {}
+    run_preset, agent_preset = preset_settings(PRESET_OF[config], task, algo, parts["critic"])
     of_run = {name: value for name, value in changes.items() if name in CHANGEABLE}
     of_agent = {name: value for name, value in changes.items() if name not in CHANGEABLE}
-    agent = override(AgentConfig(algo=algo), preset | parts | of_agent)
-    settings = override(RunConfig(task), run | of_run)
+    agent = override(AgentConfig(algo=algo), agent_preset | parts | of_agent)
+    settings = override(RunConfig(task), run_preset | run | of_run)
     return Setup(variant, dataclasses.replace(settings, groups={f"{algo}-{variant}": agent}))
 
 

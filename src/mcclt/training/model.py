@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
+from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds, preset_settings
 from mcclt.envs.api import EnvSpec, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -86,6 +86,7 @@ class Model(sb3.Methods):
         critic: str = "normal",
         weighting: str | None = None,
         seed: int | Sequence[int] | None = 0,
+        preset: str | None = None,
         **settings: Any,
     ) -> None:
         """Makes untrained agents.
@@ -97,20 +98,24 @@ class Model(sb3.Methods):
             weighting: uniform, accuracy or exploration, or one that you entered in `WEIGHTINGS`; by default as the
                 paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
-            **settings: any other setting of `AgentConfig` or `RunConfig`, e.g. `n_envs`, `gamma`, `w_tar`.
+            preset: "modern" (one for every task, of today's PPO and TRPO) or "paper" (the authors' best for one of
+                theirs); none by default.
+            **settings: any other setting of `AgentConfig` or `RunConfig`, on top of the preset, e.g.
+                `n_envs`, `gamma`, `w_tar`.
         """
         for name, instead in ELSEWHERE.items():
             if name in settings:
                 raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
         ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
+        of_run, of_agent = preset_settings(preset, task_name(env), self.algo, critic)
         agent = override(
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
-            {k: v for k, v in settings.items() if k not in ours},
+            of_agent | {k: v for k, v in settings.items() if k not in ours},
         )
         seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
         base = RunConfig(task=task_name(env), seeds=seeds, groups={self.algo: agent})
         # `learn` says how long; evaluation is the user's, unless asked for.
-        config = override(base, {"eval_freq": 0, "final_episodes": 0} | ours)
+        config = override(base, {"eval_freq": 0, "final_episodes": 0} | of_run | ours)
         self._env = None if isinstance(env, str) else env
         self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
