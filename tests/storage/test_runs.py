@@ -8,8 +8,8 @@ import pytest
 
 from mcclt.config import from_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError
-from mcclt.storage import checkpoint, runs
-from mcclt.storage.runs import Row
+from mcclt.storage import checkpoint, runs, trackers
+from mcclt.storage.trackers import Row
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import TINY, agent, run_config
@@ -113,7 +113,7 @@ def test_only_the_last_checkpoints_are_kept(finished: Path) -> None:
 
 def test_not_finite_numbers_are_left_out() -> None:
     row = {"group": "a", "x/nan": float("nan"), "x/inf": float("inf"), "x/one": 1.0, "step": 3}
-    assert runs.finite(row) == {"group": "a", "x/one": 1.0, "step": 3}
+    assert trackers.finite(row) == {"group": "a", "x/one": 1.0, "step": 3}
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
@@ -252,7 +252,7 @@ def test_group_names_stay_in_the_directory(name: str) -> None:
     except ConfigError:
         return
     assert len(runs.default_path(config).parts) == 2
-    curves = runs._by_curve([{"group": name, "seed": 0, "step": 1}], False)
+    curves = trackers._by_curve([{"group": name, "seed": 0, "step": 1}], False)
     assert all(".." not in Path(c).parts and len(Path(c).parts) == 2 for c in curves)
 
 
@@ -310,10 +310,10 @@ def test_many_agents_are_logged_as_means() -> None:
         for g in ("a", "b")
         for s in range(3)
     ]
-    curves = runs._by_curve(rows, True)
+    curves = trackers._by_curve(rows, True)
     assert set(curves) == {"a", "b"}
     assert curves["a"]["x/y"] == 1.0 and curves["a"]["step"] == 16 and "x/nan" not in curves["a"]
-    assert set(runs._by_curve(rows, False)) == {f"{g}/seed-{s}" for g in ("a", "b") for s in range(3)}
+    assert set(trackers._by_curve(rows, False)) == {f"{g}/seed-{s}" for g in ("a", "b") for s in range(3)}
 
 
 @pytest.mark.parametrize("limit", [64, 0], ids=["agents", "means"])
@@ -321,7 +321,7 @@ def test_rows_of_several_updates_are_as_many_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """As they come where rows waited for an evaluation; only those of the first update were evaluated."""
-    monkeypatch.setattr(runs, "TENSORBOARD_LIMIT", limit)
+    monkeypatch.setattr(trackers, "TENSORBOARD_LIMIT", limit)
     directory = runs.Run.create(tmp_path / "run", CONFIG)
     rows: list[Row] = [
         {"group": "a", "seed": 0, "update": u, "step": 16 * u, "x/y": float(u)} | ({"eval/z": 9.0} if u == 2 else {})

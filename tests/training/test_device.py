@@ -16,7 +16,7 @@ from mcclt.method.nets import Gaussian, Params
 from mcclt.method.normalisation import Moments, Normalised, Normaliser, acting
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training import device
 from mcclt.training.collect import EpisodeStats, FaultError, collect
 from mcclt.training.evaluate import run_episodes

@@ -13,7 +13,7 @@ from mcclt.config import VARIANTS, RunConfig
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_from_dict, spec_to_dict
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer, crossed
 from probes import PENDULUM, NanStart, Noisy, agent, factory, run_config, variant

@@ -25,7 +25,7 @@ from mcclt.method.critics import Prediction
 from mcclt.method.learner import AgentState, Learner
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint, files, runs
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
 from mcclt.training.model import only_group, only_seed

@@ -25,7 +25,7 @@ from mcclt.config import RunConfig
 from mcclt.envs.api import Step, VectorEnv
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.method.learner import AgentState
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.loop import Observer
 from mcclt.training.trainer import Trainer
 

@@ -1,11 +1,13 @@
 """Files that are either wholly there or not at all."""
 
+import contextlib
 import errno
 import lzma
 import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 LARGEST = 2**28
 """Bytes of the largest text that is read: far more than any of ours, far less than memory."""
@@ -87,3 +89,16 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def append(file: Any, data: bytes) -> None:
+    """Appends to an unbuffered file: all of it, or after an error nothing."""
+    start = os.fstat(file.fileno()).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:])
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), start)
+        raise

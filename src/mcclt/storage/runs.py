@@ -11,45 +11,37 @@ messages.txt       what a person was told on the way, if anything
 
 import contextlib
 import fcntl
-import functools
 import importlib
 import importlib.metadata
 import itertools
 import json
-import math
 import os
 import platform
 import re
 import shlex
-import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mcclt.config import RunConfig, from_dict, to_dict
-from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError, MissingExtraError
-from mcclt.storage import checkpoint, files, metadata
+from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError
+from mcclt.storage import checkpoint, files, metadata, trackers
+from mcclt.storage.trackers import Row, Tracker
 
 if TYPE_CHECKING:
     from mcclt.training.trainer import Trainer
 
-Row = dict[str, Any]
-"""Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""
-
 KEEP = 3
 """Checkpoints kept; older ones are removed once a newer one is safely written."""
-TENSORBOARD_LIMIT = 64
-"""Above this many agents TensorBoard gets the groups' means only."""
 
 
 class Run:
     """One run directory. Also an observer that writes every update's rows."""
 
-    def __init__(self, path: Path, config: RunConfig, trackers: "list[Tracker]", lock: int) -> None:
+    def __init__(self, path: Path, config: RunConfig, trackers: list[Tracker], lock: int) -> None:
         self.path, self.config, self._trackers, self._lock = path, config, trackers, lock
         self._metrics = open(path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115 (closed in close)
 
@@ -57,7 +49,7 @@ class Run:
     def create(cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True) -> "Run":
         """Makes a new directory, or says why not."""
         if wandb:
-            require_wandb()
+            trackers.require_wandb()
         with _writable(path):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise ConfigError(
@@ -70,7 +62,7 @@ class Run:
                 (path / "checkpoints").mkdir()
                 _write_json(path / "config.json", to_dict(config))
                 _write_json(path / "versions.json", versions())
-                return cls(path, config, _trackers(path, config, 0, wandb, tensorboard), lock)
+                return cls(path, config, trackers.trackers(path, config, 0, wandb, tensorboard), lock)
 
     @classmethod
     def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False, tensorboard: bool = True) -> "Run":
@@ -84,7 +76,7 @@ class Run:
             _write_json(path / "config.json", to_dict(config))
             _write_json(path / f"versions-from-{update:06d}.json", versions())
             step = update * config.steps_per_update
-            run = cls(path, config, _trackers(path, config, step, wandb, tensorboard), lock)
+            run = cls(path, config, trackers.trackers(path, config, step, wandb, tensorboard), lock)
             # Whatever follows the last good line was cut off by a crash, and will be written again.
             last = max((i for i, at in enumerate(updates) if at is not None), default=-1)
             if spoilt := updates[:last].count(None):
@@ -94,9 +86,9 @@ class Run:
     def on_update(self, trainer: "Trainer", rows: list[Row]) -> None:
         """Appends the rows."""
         now = time.time()
-        text = "".join(json.dumps(finite(row | {"time": now})) + "\n" for row in rows)
+        text = "".join(json.dumps(trackers.finite(row | {"time": now})) + "\n" for row in rows)
         with _writable(self.path):
-            _append(self._metrics, text.encode())
+            files.append(self._metrics, text.encode())
             for _, of_one in itertools.groupby(rows, lambda row: row["update"]):
                 update = list(of_one)
                 for tracker in self._trackers:
@@ -107,7 +99,7 @@ class Run:
         # Never through a link: the directory may come from a stranger.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         with _writable(self.path), open(os.open(self.path / "messages.txt", flags, 0o666), "ab", buffering=0) as file:
-            _append(file, (text + "\n").encode())
+            files.append(file, (text + "\n").encode())
 
     def save(self, trainer: "Trainer") -> Path:
         """Writes a checkpoint and removes the oldest beyond `KEEP`."""
@@ -244,11 +236,6 @@ def _git_commit() -> str | None:
     return out.stdout.strip()
 
 
-def finite(row: Row) -> Row:
-    """JSON has no NaN or infinity: such numbers are left out."""
-    return {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
-
-
 def _update_of(line: bytes) -> int | None:
     """The update that a line of metrics is about; None if it is cut off or damaged."""
     try:
@@ -257,19 +244,6 @@ def _update_of(line: bytes) -> int | None:
         return row["update"] if known else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _append(file: Any, data: bytes) -> None:
-    """Appends to an unbuffered file: all of it, or after an error nothing."""
-    start = os.fstat(file.fileno()).st_size
-    try:
-        written = 0
-        while written < len(data):
-            written += file.write(data[written:])
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(file.fileno(), start)
-        raise
 
 
 @contextlib.contextmanager
@@ -306,131 +280,3 @@ def _writable(path: Path):
         yield
     except OSError as error:
         raise MccltError(f"Cannot write to {path}: {error.strerror or error}.") from None
-
-
-class Tracker(Protocol):
-    """Sends rows to TensorBoard or Weights & Biases, one curve per agent, x = environment steps."""
-
-    def log(self, rows: list[Row]) -> None:
-        """One update's rows."""
-        ...
-
-    def close(self) -> None:
-        """Flushes."""
-        ...
-
-
-class TensorBoard:
-    """One event file per agent (or per group, of means, for large populations).
-
-    Written here rather than by tensorboardX's SummaryWriter, whose thread dies where a disk is full, and then has
-    `close` wait for it for ever.
-    """
-
-    def __init__(self, path: Path, config: RunConfig, step: int) -> None:
-        self._means = len(config.groups) * len(config.seeds) > TENSORBOARD_LIMIT
-        self._path, self._step = path, step
-        self._files: dict[str, Any] = {}
-
-    def log(self, rows: list[Row]) -> None:
-        """Numbers by name."""
-        _import_tensorboard()
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        for name, row in _by_curve(rows, self._means).items():
-            if name not in self._files:
-                self._files[name] = self._open(self._path / name)
-            values = [Summary.Value(tag=k, simple_value=v) for k, v in row.items() if "/" in k]
-            event = Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
-            _append(self._files[name], _record(event))
-
-    def _open(self, folder: Path) -> Any:
-        """A new file; later ones come later in the alphabet too, whatever the clock says."""
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        folder.mkdir(parents=True, exist_ok=True)
-        names = [re.match(r"events\.out\.tfevents\.([0-9]{10})\.", p.name) for p in folder.iterdir()]
-        second = max([int(time.time()), *(int(m[1]) + 1 for m in names if m)])
-        file = open(folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}", "xb", buffering=0)  # noqa: SIM115
-        first = [Event(wall_time=time.time(), file_version="brain.Event:2")]
-        if self._step:  # what was logged after the checkpoint is not shown
-            first.append(Event(step=self._step + 1, session_log=SessionLog(status=SessionLog.START)))
-        try:
-            _append(file, b"".join(map(_record, first)))
-        except OSError:
-            file.close()
-            raise
-        return file
-
-    def close(self) -> None:
-        """Nothing is kept back."""
-        for file in self._files.values():
-            file.close()
-
-
-@functools.cache
-def _import_tensorboard() -> None:
-    """Loads tensorboardX without PyTorch, which it would load where there is one: four seconds, for nothing we need."""
-    absent = "torch" not in sys.modules
-    if absent:
-        sys.modules["torch"] = None  # type: ignore[assignment]
-    try:
-        importlib.import_module("tensorboardX")
-    finally:
-        if absent:
-            del sys.modules["torch"]
-
-
-def _record(event: Any) -> bytes:
-    """An event as TensorBoard's files hold it (a TFRecord)."""
-    from tensorboardX.record_writer import masked_crc32c
-
-    data = event.SerializeToString()
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
-
-
-class WandB:
-    """One W&B run; agents are told apart by prefix."""
-
-    def __init__(self, path: Path, config: RunConfig) -> None:
-        wandb = require_wandb()
-        self._run = wandb.init(project="mcclt", name=path.name, dir=str(path), config=to_dict(config))
-
-    def log(self, rows: list[Row]) -> None:
-        """Numbers by `group/seed/name`."""
-        if rows:
-            flat = {
-                f"{name}/{k}": v for name, row in _by_curve(rows, False).items() for k, v in row.items() if "/" in k
-            }
-            self._run.log(flat | {"global_step": rows[0]["step"]})
-
-    def close(self) -> None:
-        """Ends the run."""
-        self._run.finish()
-
-
-def require_wandb() -> Any:
-    """The wandb module, or what to install."""
-    try:
-        return importlib.import_module("wandb")
-    except ImportError:
-        raise MissingExtraError("Weights & Biases logging", "wandb") from None
-
-
-def _by_curve(rows: list[Row], means: bool) -> dict[str, Row]:
-    """Rows by the name of their curve: one per agent, or the mean per group."""
-    if not means:
-        return {f"{row['group']}/seed-{row['seed']}": finite(row) for row in rows}
-    curves = {}
-    for group in dict.fromkeys(row["group"] for row in rows):
-        members = [finite(row) for row in rows if row["group"] == group]
-        keys = [k for k in members[0] if all(k in m for m in members) and not isinstance(members[0][k], str)]
-        curves[group] = {k: sum(m[k] for m in members) / len(members) for k in keys}
-    return curves
-
-
-def _trackers(path: Path, config: RunConfig, step: int, wandb: bool, tensorboard: bool) -> list[Tracker]:
-    found: list[Tracker] = [TensorBoard(path / "tensorboard", config, step)] if tensorboard else []
-    return [*found, WandB(path, config)] if wandb else found

@@ -5,6 +5,7 @@ once. On the device everything is launched ahead: pieces of the fits and of an e
 rollout, beside which they run.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -37,22 +38,13 @@ class Evaluation(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(abc.ABC):
     """The contract."""
 
-    @property
-    def xp(self) -> Any:
-        """The library of arrays that policies act with: NumPy or `jax.numpy`."""
-        ...
+    xp: Any
+    """The library of arrays that policies act with: NumPy or `jax.numpy`."""
 
-    def pieces(self, horizon: int) -> int:
-        """In how many pieces critics are fitted during a rollout of so many steps."""
-        ...
-
-    def learnt(self, learnt: Learnt) -> None:
-        """Agents have learnt: has their critics fitted, if that is not done on the way."""
-        ...
-
+    @abc.abstractmethod
     def collect(
         self,
         env: VectorEnv,
@@ -65,8 +57,8 @@ class Backend(Protocol):
         meanwhile: Callable[[], None],
     ) -> tuple[Rollout, Any, list[Fault]]:
         """See `mcclt.training.collect.collect`; `meanwhile` gives the device work to do beside the physics."""
-        ...
 
+    @abc.abstractmethod
     def evaluation(
         self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
     ) -> Evaluation:
@@ -80,15 +72,22 @@ class Backend(Protocol):
             agents: how many.
             episodes: of each.
         """
-        ...
 
-    def close(self) -> None:
+    def pieces(self, horizon: int) -> int:
+        """In how many pieces critics are fitted during a rollout of so many steps."""
+        del horizon
+        return 1
+
+    def learnt(self, learnt: Learnt) -> None:
+        """Agents have learnt: has their critics fitted, if that is not done on the way."""
+        learnt.finish()
+
+    def close(self) -> None:  # noqa: B027 (most keep nothing)
         """Frees what it keeps."""
-        ...
 
 
-class Host:
-    """The host steps the environments."""
+class Host(Backend):
+    """The host steps the environments; fits run beside it anyway, whole."""
 
     xp = np
 
@@ -96,43 +95,17 @@ class Host:
         """Evaluates in at most `n_envs` environments per agent at a time."""
         self._n_envs = n_envs
 
-    def pieces(self, horizon: int) -> int:
-        """One: it runs beside the host anyway."""
-        del horizon
-        return 1
-
-    def learnt(self, learnt: Learnt) -> None:
-        """Begins the fits."""
-        learnt.finish()
-
-    def collect(
-        self,
-        env: VectorEnv,
-        actor: Actor,
-        params: Params,
-        obs: Any,
-        noise: Any,
-        stats: EpisodeStats,
-        raise_faults: bool,
-        meanwhile: Callable[[], None],
-    ) -> tuple[Rollout, Any, list[Fault]]:
+    def collect(self, env, actor, params, obs, noise, stats, raise_faults, meanwhile):
         """There is nothing to do meanwhile."""
-        del meanwhile
         return collect(env, actor, params, obs, np.asarray(noise), stats, raise_faults)
 
-    def evaluation(
-        self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
-    ) -> Evaluation:
-        """Makes them all now."""
-        del keys  # fresh environments have theirs
+    def evaluation(self, make, keys, actor, params, agents, episodes):
+        """Makes them all now, in fresh environments, which have their names."""
         env = make(min(episodes, self._n_envs))
         try:
             return _Ended(run_episodes(env, lambda obs: actor.mode(params, obs), agents, episodes))
         finally:
             env.close()
-
-    def close(self) -> None:
-        """Nothing is kept."""
 
 
 class _Ended:
@@ -151,13 +124,25 @@ class _Ended:
         return self._episodes
 
 
-class Device:
-    """The environments live on the device."""
+class Device(Backend):
+    """The environments live on the device: nothing comes to the host but what is logged."""
 
     xp = jnp
 
     def __init__(self) -> None:
         self._evaluators: dict[int, Any] = {}
+
+    def collect(self, env, actor, params, obs, noise, stats, raise_faults, meanwhile):
+        """With `meanwhile` between any two steps."""
+        return device.collect(env, actor, params, obs, noise, stats, raise_faults, meanwhile)
+
+    def evaluation(self, make, keys, actor, params, agents, episodes):
+        """One environment per episode; they are kept, because there they take seconds to make."""
+        if episodes not in self._evaluators:
+            self._evaluators[episodes] = make(episodes)
+        env = self._evaluators[episodes]
+        env.rekey(keys(episodes), np.ones(env.num_envs, bool))
+        return device.Evaluation(env, actor, params, agents)
 
     def pieces(self, horizon: int) -> int:
         """One between any two steps."""
@@ -165,30 +150,6 @@ class Device:
 
     def learnt(self, learnt: Learnt) -> None:
         """Nothing: pieces of the fits are done on the way."""
-
-    def collect(
-        self,
-        env: VectorEnv,
-        actor: Actor,
-        params: Params,
-        obs: Any,
-        noise: Any,
-        stats: EpisodeStats,
-        raise_faults: bool,
-        meanwhile: Callable[[], None],
-    ) -> tuple[Rollout, Any, list[Fault]]:
-        """Nothing comes to the host but what is logged."""
-        return device.collect(env, actor, params, obs, noise, stats, raise_faults, meanwhile)  # type: ignore[arg-type]
-
-    def evaluation(
-        self, make: MakeEnv, keys: Callable[[int], list[Key]], actor: Actor, params: Params, agents: int, episodes: int
-    ) -> Evaluation:
-        """One environment per episode; they are kept, because there they take seconds to make."""
-        if episodes not in self._evaluators:
-            self._evaluators[episodes] = make(episodes)
-        env = self._evaluators[episodes]
-        env.rekey(keys(episodes), np.ones(env.num_envs, bool))
-        return device.Evaluation(env, actor, params, agents)
 
     def close(self) -> None:
         """Frees the environments of evaluations."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 
 
 class Logbook:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mcclt import interrupts
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.trainer import Trainer, crossed
 
 

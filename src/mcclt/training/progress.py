@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.trainer import Trainer
 
 LINES = 20

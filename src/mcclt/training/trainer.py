@@ -22,7 +22,7 @@ from mcclt.method.nets import Actor, Params
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata
-from mcclt.storage.runs import Row
+from mcclt.storage.trackers import Row
 from mcclt.training.backend import Evaluation, backend_of
 from mcclt.training.collect import EpisodeStats, Fault, FaultError, staggered
 from mcclt.training.evaluate import Episodes

@@ -48,7 +48,7 @@ class Range:
                 value = self.low * (self.high / self.low) ** u
             case "complement":
                 value = 1 - (1 - self.low) * ((1 - self.high) / (1 - self.low)) ** u
-                return 1 - float(f"{1 - value:.3g}")
+                return round(1 - float(f"{1 - value:.3g}"), 12)
             case _:
                 value = self.low + (self.high - self.low) * u
         return float(f"{value:.3g}")
