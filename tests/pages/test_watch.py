@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import webbrowser
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -258,27 +259,32 @@ def test_bad_arguments(painted, recording, tmp_path):
 
 
 def test_command(pendulum, tmp_path, monkeypatch, capsys):
+    said = ""
+
     def run(*words: str) -> Path:
-        return watch.watch(**Watch.parse(list(map(str, words))).given)
+        Watch.parse(list(map(str, words))).run()
+        nonlocal said
+        said = capsys.readouterr().out
+        return Path(re.findall(r"^Page: (.+) \(", said, re.MULTILINE)[-1])
 
     opened: list[str] = []
-    monkeypatch.setattr(watch.webbrowser, "open", opened.append)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr(filming, "has_screen", lambda: True)
     model = pendulum.save(tmp_path / "my.model")
     page = run(model, "--seeds", "3,8", "--no-video", "--steps", "5")
     assert page == tmp_path / "my.model.html" and opened == [page.as_uri()]
     assert [a["label"] for a in data_of(page.read_text(encoding="utf-8"))] == ["ppo, seed 3", "ppo, seed 8"]
-    assert "ppo, seed 8: return " in capsys.readouterr().out
+    assert "ppo, seed 8: return " in said
     elsewhere = "--out", tmp_path / "new" / "a.html"
     other = run(tmp_path / "my.model", "--no-video", "--no-open", "--deterministic", *elsewhere)
     assert len(opened) == 1 and "deterministic" in data_of(other.read_text(encoding="utf-8"))[0]["facts"]
-    for words, said in (
+    for words, refusal in (
         (["--groups", "trpo"], "no group 'trpo': it has ppo"),
         (["--seeds", "4"], "no seed 4"),
         (["--out", tmp_path], "is a directory"),
         (["--out", tmp_path / "my.model.safetensors" / "x.html"], "cannot be written"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=refusal):
             run(model, "--no-video", *words)
     with pytest.raises(CheckpointError):
         run(tmp_path / "nothing")

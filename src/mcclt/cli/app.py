@@ -30,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         interrupts.hear_sigterm()
         _run(sys.argv[1:] if argv is None else argv)
-    except MccltError as error:
-        print(f"mcclt: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
     except KeyboardInterrupt as error:
         what = "terminated" if isinstance(error, interrupts.Terminated) else "interrupted"
         print(f"mcclt: {what}", file=sys.stderr)
@@ -40,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         raise SystemExit(1) from None
-    except OSError as error:  # a path that cannot even be looked at
+    except (MccltError, OSError) as error:  # the latter: a path that cannot even be looked at
         print(f"mcclt: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
+from mcclt.config import require
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
@@ -43,10 +44,8 @@ class Bench(Command):
     def run(self) -> None:
         """Measures, and prints a table and JSON."""
         for name in ("updates", "width", "agents"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is not allowed: it must be at least 1.")
-        if self.population < 0:
-            raise ConfigError(f"population = {self.population} is not allowed: it must be 0 or more.")
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}", "at least 1")
+        require(self.population >= 0, f"population = {self.population}", "0 or more")
         for name in ("algo", "population") if self.engine == "warp" else ("agents",):
             if name in self.given:
                 raise ConfigError(f"--{name} has no effect with --engine {self.engine}: leave it out.")
@@ -86,27 +85,14 @@ def show_device(console: "Console", result: dict[str, Any]) -> None:
 
 def show(console: "Console", result: dict[str, Any]) -> None:
     """The figures as a table."""
-    from rich.table import Table
+    from mcclt.cli.tables import table_of
 
     console.print(
         f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
         f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"
     )
-    table = Table()
-    for column in (
-        "variant",
-        "steps/s",
-        "whole",
-        "collect",
-        "values",
-        "policy (its)",
-        "critic",
-        "floor",
-        "whole/floor",
-        "time/plain",
-        "weights/plain",
-    ):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+    parts = ("whole", "collect", "values", "policy (its)", "critic", "floor")
+    table = table_of(("variant", "steps/s", *parts, "whole/floor", "time/plain", "weights/plain"))
     for row in result["variants"]:
         s = row["seconds"]
         table.add_row(

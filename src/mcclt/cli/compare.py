@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery, end
+from mcclt.config import require
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
@@ -54,8 +55,7 @@ class Compare(Machinery):
         cells = [(setup, seed) for setup in setups for seed in seeds]
         if not cells:
             raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
-        if self.episodes < 1:
-            raise ConfigError(f"episodes = {self.episodes} is not allowed: it must be at least 1.")
+        require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         self.check([*dict.fromkeys(setup.task for setup in setups)])
         console = plain_console()
         store = Store(self.store, create=True)
@@ -66,8 +66,7 @@ class Compare(Machinery):
 
 def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     """Each variant, and how it differs from the first of its task and algorithm; p-values are Holm's over them all."""
-    from rich.table import Table
-
+    from mcclt.cli.tables import table_of
     from mcclt.experiments.analysis import stats
 
     wanted = {setup.key: setup for setup, _ in cells}
@@ -79,10 +78,8 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     adjusted = stats.holm([d.p for d in differences])
     known = {id(a): (d, p) for (a, _), d, p in zip(pairs, differences, adjusted, strict=True)}
     for task in dict.fromkeys(s.task for s in found):
-        table = Table(title=f"{task}, {cells[0][0].config.steps:,} steps", title_justify="left")
-        for column in ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)"):
-            first = column == "variant"  # names differ at their ends: they are folded, never cut
-            table.add_column(column, justify="left" if first else "right", overflow="fold" if first else "ellipsis")
+        columns = ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)")
+        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps")
         for s in (s for s in found if s.task == task):
             summary = stats.summarise(s.scores)
             row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]

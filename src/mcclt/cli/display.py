@@ -6,55 +6,51 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from mcclt.experiments.units import Unit
+from mcclt.pages.rendering import count
 
 
 class PlanDisplay:
     """Live bars on a terminal, a plain line per finished unit elsewhere."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
-        self.console, self._quiet = console, quiet
+        self.console = console
         self._units: dict[str, tuple[Unit, int]] = {}
         self._finished_steps = self._total = self._cells = self._done = 0
         self._began = time.perf_counter()
-        self._bars: Progress | None = None
-        if console.is_terminal and not quiet:
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[text]}", markup=False),
-                TimeRemainingColumn(),
-                console=console,
-            )
-        self._overall: TaskID | None = None
+        self._lines = not quiet and not console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeRemainingColumn(),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+        self._overall = self._bars.add_task("", total=None, text="", visible=False)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "PlanDisplay":
         """Starts the bars."""
-        if self._bars:
-            self._bars.start()
+        self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leaves the last state on the screen."""
-        if self._bars:
-            self._bars.stop()
+        self._bars.stop()
 
     def begin(self, cells: int, steps: int) -> None:
         """The work ahead."""
         self._cells, self._total = cells, steps
         self._began = time.perf_counter()
-        if self._bars:
-            self._overall = self._bars.add_task(count(cells), total=steps, text="")
-        elif not self._quiet:
-            self.console.print(f"{count(cells)} to compute, {steps:,} steps in all.")
+        self._bars.reset(self._overall, total=steps, description=count(cells, "cell"), visible=True)
+        if self._lines:
+            self.console.print(f"{count(cells, 'cell')} to compute, {steps:,} steps in all.")
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
         self._units[unit.name] = (unit, 0)
-        if self._bars:
-            total = unit.config.steps
-            self._tasks[unit.name] = self._bars.add_task(_title(unit), total=total, text="compiling…")
+        self._tasks[unit.name] = self._bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
 
     def progress(self, name: str, step: int, text: str) -> None:
         """Moves its bar and that of the whole."""
@@ -63,20 +59,18 @@ class PlanDisplay:
         unit, _ = self._units[name]
         step = min(step, unit.config.steps)
         self._units[name] = (unit, step)
-        if self._bars and self._overall is not None:
-            self._bars.update(self._tasks[name], completed=step, text=text)
-            self._bars.update(self._overall, completed=self._steps(), text=f"{self._speed():,.0f} steps/s in all")
+        self._bars.update(self._tasks[name], completed=step, text=text)
+        self._bars.update(self._overall, completed=self._steps(), text=f"{self._speed():,.0f} steps/s in all")
 
     def unit_ended(self, unit: Unit, written: int) -> None:
         """Takes its line away."""
         self._units.pop(unit.name, None)
         self._finished_steps += written * unit.config.steps
         self._done += written
-        if self._bars and self._overall is not None:
-            self._bars.remove_task(self._tasks.pop(unit.name))
-            text = f"{self._done} done, {self._speed():,.0f} steps/s in all"
-            self._bars.update(self._overall, completed=self._steps(), text=text)
-        elif not self._quiet:
+        self._bars.remove_task(self._tasks.pop(unit.name))
+        text = f"{self._done} done, {self._speed():,.0f} steps/s in all"
+        self._bars.update(self._overall, completed=self._steps(), text=text)
+        if self._lines:
             spent = time.perf_counter() - self._began
             left = spent / max(self._finished_steps, 1) * (self._total - self._finished_steps)
             self.console.print(
@@ -94,11 +88,6 @@ class PlanDisplay:
 
     def _speed(self) -> float:
         return self._steps() / max(time.perf_counter() - self._began, 1e-9)
-
-
-def count(cells: int) -> str:
-    """1 cell, 2 cells."""
-    return f"{cells:,} cell{'' if cells == 1 else 's'}"
 
 
 def _title(unit: Unit) -> str:

@@ -22,11 +22,11 @@ class Envs(Command):
         if self.json:
             print(json.dumps([row._asdict() for row in rows]))
             return
-        from rich.table import Table
+        from mcclt.cli.tables import table_of
 
-        table = Table(title="Tasks (any other Gymnasium id works too)", title_justify="left")
-        for column in ("task", "engine", "version", "limit", "exact resume", "other engines"):
-            table.add_column(column, no_wrap=column == "task")
+        columns = ("task", "engine", "version", "limit", "exact resume", "other engines")
+        table = table_of(columns, "Tasks (any other Gymnasium id works too)", left=columns)
+        table.columns[0].no_wrap = True
         for row in rows:
             others = ", ".join(e for e in row.engines if e != row.engine)
             exact = "yes" if row.resumable else "new episodes"

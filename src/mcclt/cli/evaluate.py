@@ -8,8 +8,8 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
+from mcclt.config import require
 from mcclt.console import plain_console
-from mcclt.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,7 @@ class Evaluate(Command):
 
         from mcclt.cli.tables import evaluation_data, show_returns
 
-        if self.episodes < 1:
-            raise ConfigError(f"episodes = {self.episodes} is not allowed: it must be at least 1.")
+        require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         from mcclt.training.model import evaluate_policy, load, read_model
 
         _, meta, _ = read_model(self.model)
@@ -44,12 +43,7 @@ class Evaluate(Command):
             model = load(self.model, group=group)
             for seed in model.seeds:
                 returns, lengths = evaluate_policy(
-                    model,
-                    self.task,
-                    self.episodes,
-                    return_episode_rewards=True,
-                    seed=seed,
-                    n_envs=model.config.n_envs,
+                    model, self.task, self.episodes, return_episode_rewards=True, seed=seed, n_envs=model.config.n_envs
                 )
                 agents.append((group, seed))
                 rows.append(returns)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mcclt.config import MOST_SEEDS, UNSET, parse_seeds, parse_steps
+from mcclt.config import MOST_SEEDS, UNSET, parse_seeds, parse_steps, require
 from mcclt.errors import ConfigError, UnknownNameError
 
 
@@ -33,8 +33,7 @@ def seeds_of(seeds: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     """The seeds 0 to `count` - 1, unless seeds are named as well."""
     if seeds:
         raise ConfigError("--seeds names seeds and --n-seeds counts them: leave one out.")
-    if not 1 <= count <= MOST_SEEDS:
-        raise ConfigError(f"n_seeds = {count} is not allowed: it must be between 1 and {MOST_SEEDS:,}.")
+    require(1 <= count <= MOST_SEEDS, f"n_seeds = {count}", f"between 1 and {MOST_SEEDS:,}")
     return tuple(range(count))
 
 

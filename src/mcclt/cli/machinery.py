@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Seeds, seeds_of
-from mcclt.config import RunConfig
+from mcclt.config import RunConfig, require
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -85,12 +85,9 @@ class Machinery(Command):
 
         for name in ("workers", "population"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value} is not allowed: it must be at least 1.")
-        if self.cpus is not None and not self.cpus > 0:
-            raise ConfigError(f"cpus = {self.cpus:g} is not allowed: it must be more than 0.")
-        if not self.gpus >= 0:
-            raise ConfigError(f"gpus = {self.gpus:g} is not allowed: it must be 0 or more.")
+            require(value is None or value >= 1, f"{name} = {value}", "at least 1")
+        require(self.cpus is None or self.cpus > 0, f"cpus = {self.cpus or 0:g}", "more than 0")
+        require(self.gpus >= 0, f"gpus = {self.gpus:g}", "0 or more")
         if self.engine in ("local", "ray"):
             raise ConfigError(f"--engine {self.engine} is now --backend {self.engine}.")
         if self.engine not in ("auto", *ENGINES):
@@ -182,21 +179,23 @@ class Machinery(Command):
 
 def end(store: "Store", tally: "Tally", console: "Console") -> None:
     """Says what became of the cells, and writes the report of what there is."""
-    from mcclt.cli.display import count
     from mcclt.pages import report
+    from mcclt.pages.rendering import count
 
     if tally.elsewhere:
-        console.print(f"Another process is computing {count(tally.elsewhere)}; run this again to check.")
+        console.print(f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
     results = store.load()
     for sentence in (*results.problems, *results.notes):
         console.print(sentence, soft_wrap=True)
-    console.print(f"{count(tally.done)} computed, {tally.there} already there. Store: {store.path}", soft_wrap=True)
+    console.print(
+        f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}", soft_wrap=True
+    )
     if results.series or results.timings:
         console.print(f"Report: {report.write(results, store.path / 'report')}", soft_wrap=True)
     if tally.failures:
         first, *rest = tally.failures
         more = f" (and {len(rest)} more)" if rest else ""
-        raise MccltError(f"{count(len(tally.failures))} without a result: {first}{more}")
+        raise MccltError(f"{count(len(tally.failures), 'cell')} without a result: {first}{more}")
 
 
 def again() -> str:

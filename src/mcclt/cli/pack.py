@@ -25,16 +25,16 @@ class Pack(Command):
 
     def run(self) -> None:
         """Packs or unpacks, and says what stays as it is."""
-        from mcclt.cli.display import count
         from mcclt.experiments import pack
         from mcclt.experiments.store import Store
+        from mcclt.pages.rendering import count
 
         done = (pack.unpack if self.unpack else pack.pack)(Store(self.store))
         console = plain_console()
         for sentence in done.problems:
             console.print(sentence, soft_wrap=True)
         console.print(
-            f"{count(done.cells)} {'unpacked' if self.unpack else 'packed'}: "
+            f"{count(done.cells, 'cell')} {'unpacked' if self.unpack else 'packed'}: "
             f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB."
             if done.cells
             else f"Nothing to {'unpack' if self.unpack else 'pack'}.",

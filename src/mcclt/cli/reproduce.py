@@ -101,8 +101,7 @@ def _ask(
     console: "Console",
 ) -> str:
     """Prints what each scale would cost, and asks which."""
-    from rich.table import Table
-
+    from mcclt.cli.tables import table_of
     from mcclt.experiments import plan
     from mcclt.experiments.store import Store
 
@@ -110,9 +109,7 @@ def _ask(
     for part in parts:
         console.print(f"  {part.title}")
     console.print(f"on {', '.join(tasks)}.\n", soft_wrap=True)
-    table = Table()
-    for column in ("scale", "steps", "seeds", "cells", "to do", "about", ""):
-        table.add_column(column, justify="left" if column in ("scale", "") else "right")
+    table = table_of(("scale", "steps", "seeds", "cells", "to do", "about", ""), left=("",))
     store = Store(path) if (path / "store.json").exists() else None
     known = store.load() if store else None
     for name, scale in plan.SCALES.items():

@@ -1,12 +1,27 @@
 """What commands print about settings and returns, and the records they write."""
 
 import math
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcclt.config import AgentConfig, RunConfig, fields_of, to_dict
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+
+def table_of(columns: Sequence[str], title: str | None = None, left: Collection[str] = ()) -> "Table":
+    """An empty table: numbers to the right, but the first column, and those named, to the left."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        if i and column not in left:
+            table.add_column(column, justify="right")
+        else:  # names differ at their ends: they are folded, never cut
+            table.add_column(column, overflow="fold")
+    return table
 
 
 def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
@@ -25,17 +40,12 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
 
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:
     """Prints the resolved configuration, a column per group."""
-    from rich.table import Table
-
-    table = Table(title=f"{config.task} on the {engine} engine", title_justify="left")
-    table.add_column("setting", no_wrap=True)
-    for name in config.groups:
-        table.add_column(name)
+    table = table_of(["setting", *config.groups], f"{config.task} on the {engine} engine", left=config.groups)
+    table.columns[0].no_wrap = True
     data = to_dict(config)
     for name in fields_of(RunConfig):
         if name not in ("task", "groups"):
-            value = data[name]
-            table.add_row(name, *[_short(value)] * len(config.groups))
+            table.add_row(name, *[_short(data[name])] * len(config.groups))
     table.add_section()
     for name in fields_of(AgentConfig):
         table.add_row(name, *(_short(getattr(agent, name)) for agent in config.groups.values()))
@@ -53,12 +63,10 @@ def _short(value: Any) -> str:
 def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:
     """A table of deterministic returns: mean over episodes for each seed, mean ± SE over seeds per group."""
     import numpy as np
-    from rich.table import Table
 
     episodes = "1 episode" if returns.shape[1] == 1 else f"{returns.shape[1]} episodes"
-    table = Table(title=f"Deterministic returns, {episodes} per seed", title_justify="left")
-    for column in ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed"):
-        table.add_column(column, justify="left" if column == "group" else "right")
+    columns = ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed")
+    table = table_of(columns, f"Deterministic returns, {episodes} per seed")
     for group in dict.fromkeys(g for g, _ in agents):
         means = np.array([returns[i].mean() for i, (g, _) in enumerate(agents) if g == group])
         error = f"{means.std(ddof=1) / np.sqrt(len(means)):.1f}" if len(means) > 1 else "–"

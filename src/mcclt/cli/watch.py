@@ -1,13 +1,15 @@
 """`mcclt watch`."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional
 
-from mcclt.cli.command import Command, flags_of
+from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Steps
+from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
 
@@ -40,9 +42,54 @@ class Watch(Command):
     """Open the page in a browser, where there is a screen."""
 
     def run(self) -> None:
-        """Writes the page."""
-        from mcclt.pages.watch import watch
+        """Records the agents side by side, and writes and opens their page."""
+        import webbrowser
+
+        from mcclt.pages import filming, watch
+        from mcclt.training.model import load, read_model, with_suffix
 
         if not self.video and "width" in self.given:
             raise ConfigError("--width is the width of the video: leave out one of --width and --no-video.")
-        watch(**{name: getattr(self, name) for name in flags_of(Watch)})
+        console = plain_console()
+        beside = self.model / "watch" if self.model.is_dir() else with_suffix(self.model)
+        out = self.out or beside.with_suffix(".html")
+        _check_writable(out)
+        _, meta, source = read_model(self.model)
+        known = list(meta["config"]["groups"])
+        for name in self.groups:
+            if name not in known:
+                raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(known)}.")
+        models = [load(self.model, group=name) for name in self.groups or known]
+        agents = [(model, seed) for model in models for seed in self.seeds or model.seeds[:1]]
+        for model, seed in agents:
+            model.agent(seed)  # an unknown one is named before anything is recorded
+        most = max(100, filming.FRAMES // len(agents))
+        recordings = []
+        with console.status("") as status:
+            for i, (model, seed) in enumerate(agents):
+                name = f"{next(iter(model.config.groups))}, seed {seed}"
+                status.update(f"Recording {name} ({i + 1} of {len(agents)})")
+                how = (self.episode_seed, self.steps, self.deterministic, self.video)
+                got = watch.record(model, seed, *how, width=self.width, max_frames=most)
+                recordings.append(got)
+                end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
+                console.print(
+                    f"{name}: return {got.rewards.sum():,.1f}, {end} after {len(got):,} steps.", soft_wrap=True
+                )
+        for note in dict.fromkeys(r.note for r in recordings if r.note):
+            console.print(note, soft_wrap=True)
+        path = watch.write(recordings, out)
+        console.print(f"Page: {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+        if self.open and filming.has_screen():
+            webbrowser.open(path.resolve().as_uri())
+
+
+def _check_writable(path: Path) -> None:
+    """Recording takes a while: what stands in the way of the page is said before."""
+    from mcclt.pages.watch import unwritable
+
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory: --out is the page itself, such as {path / 'watch.html'}.")
+    parent = next((p for p in path.absolute().parents if p.exists()), Path("/"))
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise unwritable(path, PermissionError(13, "no permission to write there"))

@@ -2,10 +2,11 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mcclt.config import require
 from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.pages import filming
 
@@ -103,28 +104,27 @@ def record(
         EnvironmentFault: the environment raised, or returned a number that is not finite.
     """
     for name, number, low in (("max_steps", max_steps, 1), ("episode_seed", episode_seed, 0), ("width", width, 16)):
-        if number < low:
-            raise ConfigError(f"{name} = {number} is not allowed: it must be at least {low}.")
+        require(number >= low, f"{name} = {number}", f"at least {low}")
     from mcclt.experiments.analysis.calibration import monte_carlo
     from mcclt.method import normal
+    from mcclt.method.randomness import Purpose
 
     agent, spec = model.agent(seed), model.agent(seed).spec
     group = next(iter(model.config.groups))
     source = env if env is not None else model.source
     world, note = filming.make_env(source, model.config.max_episode_steps, width if render else None)
+    noise = None if deterministic else agent.noise(Purpose.WATCH, episode_seed, max_steps)
     try:
         _check_spaces(world, agent)
         film = filming.Film(world, width, quality, max_frames) if render and not note else None
-        act = _actor(agent, episode_seed, max_steps, deterministic)
-        steps = _play(world, act, film, episode_seed, max_steps, spec.action_start)
+        steps = _play(world, agent, noise, film, episode_seed, max_steps)
         names = filming.action_names(world, spec.action_size)
         fps = filming.steps_per_second(world)
     finally:
         world.close()
-    observations = np.array([s.obs for s in steps], np.float32)
-    rewards = np.array([s.reward for s in steps], np.float64)
-    ends = np.array([s.terminated for s in steps]), np.array([s.truncated for s in steps])
-    returns, known = monte_carlo(rewards, *ends, agent.config.gamma)
+    observations, actions, rewards, terminated, truncated = map(np.array, zip(*steps, strict=True))
+    observations, rewards = observations.astype(np.float32), rewards.astype(np.float64)
+    returns, known = monte_carlo(rewards, terminated, truncated, agent.config.gamma)
     believed = agent.believe(observations)
     return Recording(
         task=agent.task,
@@ -139,15 +139,15 @@ def record(
         deterministic=deterministic,
         fps=fps,
         observations=observations,
-        actions=np.array([s.action for s in steps]),
+        actions=actions,
         action_low=np.zeros(spec.action_size) if spec.action_low is None else np.asarray(spec.action_low),
         action_high=np.ones(spec.action_size) if spec.action_high is None else np.asarray(spec.action_high),
         action_names=names,
         rewards=rewards,
         z=normal.z_table(believed.bars.shape[-1]) if agent.learner.critic.quantiles else None,
         returns=np.where(known, returns, np.nan),
-        terminated=bool(ends[0][-1]),
-        truncated=bool(ends[1][-1]),
+        terminated=bool(terminated[-1]),
+        truncated=bool(truncated[-1]),
         frames=tuple(film.frames) if film and film.frames else None,
         frame_steps=np.array(film.steps if film else [], int),
         note=film.note if film else note,
@@ -155,31 +155,23 @@ def record(
     )
 
 
-class _Moment(NamedTuple):
-    """One step."""
-
-    obs: np.ndarray
-    action: np.ndarray
-    reward: float
-    terminated: bool
-    truncated: bool
-
-
-def _play(world: Any, act: Any, film: "filming.Film | None", seed: int, limit: int, start: int) -> list[_Moment]:
-    """One episode, at most `limit` steps of it; discrete action 0 is the task's `start`."""
-    dtype = world.action_space.dtype
+def _play(
+    world: Any, agent: "Agent", noise: np.ndarray | None, film: "filming.Film | None", seed: int, limit: int
+) -> list[tuple[np.ndarray, np.ndarray, float, bool, bool]]:
+    """One episode, at most `limit` steps of it: observation, action, reward, terminated and truncated of each."""
+    dtype, start = world.action_space.dtype, agent.spec.action_start
     obs, info = world.reset(seed=seed)
     fault = info.get("fault", "" if np.isfinite(obs).all() else NOT_FINITE)
-    steps: list[_Moment] = []
+    steps: list[tuple[np.ndarray, np.ndarray, float, bool, bool]] = []
     while not fault and len(steps) < limit:
         if film:
             film.shoot(len(steps))
-        action = act(obs, len(steps))
+        action = agent.act(obs[None], None if noise is None else noise[[len(steps)]])[0]
         after, reward, terminated, truncated, _ = world.step((action + start).astype(dtype))
         if not (np.isfinite(reward) and np.isfinite(after).all()):
             fault = world.reset()[1].get("fault", NOT_FINITE)  # what the guard has kept, if it raised
             break
-        steps.append(_Moment(obs, action, reward, terminated, truncated and not terminated))
+        steps.append((obs, action, reward, terminated, truncated and not terminated))
         obs = after
         if terminated or truncated:
             break
@@ -188,14 +180,6 @@ def _play(world: Any, act: Any, film: "filming.Film | None", seed: int, limit: i
     if film:
         film.finish(len(steps) - 1)
     return steps
-
-
-def _actor(agent: "Agent", episode_seed: int, limit: int, deterministic: bool) -> Any:
-    """What the agent does at an observation [O] in step t, with noise that this episode's seed alone names."""
-    from mcclt.method.randomness import Purpose
-
-    noise = None if deterministic else agent.noise(Purpose.WATCH, episode_seed, limit)
-    return lambda obs, t: agent.act(obs[None], None if noise is None else noise[t : t + 1])[0]
 
 
 def _check_spaces(world: Any, agent: "Agent") -> None:
