@@ -245,9 +245,16 @@ def test_without_a_runtime_it_is_written_and_said(tmp_path: Path, monkeypatch: p
 # --- npz ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env", [Counter, ShiftedActions])
-def test_npz_and_its_readme(env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make(env)
+NETWORKS = [
+    {},
+    {"policy_activation": "relu", "policy_layer_norm": True},
+    *({"policy_activation": a} for a in ACTIVATIONS),
+]
+
+
+@pytest.mark.parametrize("env, network", [(ShiftedActions, {}), *((Counter, network) for network in NETWORKS)], ids=str)
+def test_npz_and_its_readme(env: Any, network: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(env, **network)
     path = export.export(model, tmp_path / "policy.npz")
     monkeypatch.chdir(tmp_path)
     with np.load(path) as file:

@@ -105,8 +105,10 @@ def to_npz(
         raise ConfigError("An npz file holds the policy alone: export to .onnx for the value distribution.")
     agent = one_agent(model, seed, group)
     spec, policy, norm = agent.spec, agent.state.policy, agent.state.norm
-    see = ""
-    arrays = {f"{name}{i}": layer[name] for i, layer in enumerate(policy["mlp"]) for name in ("w", "b")}
+    see, normed = "", ""
+    arrays = {f"{name}{i}": value for i, layer in enumerate(policy["mlp"]) for name, value in layer.items()}
+    if agent.config.policy_layer_norm:
+        normed = LAYER_NORM
     if spec.discrete:
         act = f"action = x.argmax(-1) + {spec.action_start}"
     else:
@@ -115,7 +117,15 @@ def to_npz(
     if norm.obs is not None:
         arrays |= {"obs_mean": norm.obs.mean, "obs_scale": normalisation.scale_of(norm.obs)}
         see = f'x = numpy.clip((x - p["obs_mean"]) / p["obs_scale"], -{normalisation.CLIP}, {normalisation.CLIP})\n'
-    code = README.format(name=Path(path).name, size=spec.obs_size, last=len(policy["mlp"]) - 1, see=see, act=act)
+    code = README.format(
+        name=Path(path).name,
+        size=spec.obs_size,
+        last=len(policy["mlp"]) - 1,
+        see=see,
+        normed=normed,
+        activation=ACTIVATIONS[agent.config.policy_activation],
+        act=act,
+    )
     with io.BytesIO() as file:
         np.savez(file, allow_pickle=False, readme=code, metadata=json.dumps(metadata(agent)), **arrays)
         checkpoint.write_atomically(Path(path), file.getvalue())
@@ -127,10 +137,21 @@ import numpy
 p = numpy.load("{name}")
 x = numpy.asarray(observation, numpy.float32)  # [{size}] or [batch, {size}]
 {see}for i in range({last}):
-    x = numpy.tanh(x @ p[f"w{{i}}"] + p[f"b{{i}}"])
+    x = x @ p[f"w{{i}}"] + p[f"b{{i}}"]
+{normed}    x = {activation}
 x = x @ p["w{last}"] + p["b{last}"]
 {act}
 """
+LAYER_NORM = """\
+    x = x - x.mean(-1, keepdims=True)
+    x = p[f"scale{i}"] * x / numpy.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) + p[f"shift{i}"]
+"""
+ACTIVATIONS = {
+    "tanh": "numpy.tanh(x)",
+    "relu": "numpy.maximum(x, 0)",
+    "silu": "x / (1 + numpy.exp(-x))",
+    "elu": "numpy.where(x > 0, x, numpy.expm1(numpy.minimum(x, 0)))",
+}
 
 
 # --- the agent ---------------------------------------------------------------------------------------------
