@@ -13,9 +13,11 @@ from matplotlib.text import Text
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures
-from mcclt.experiments.analysis import beliefs, calibration, pooled
-from mcclt.experiments.figures import style
+from mcclt.experiments.analysis import beliefs, calibration, pooled, speed, stats
+from mcclt.experiments.figures import scores, style
+from mcclt.experiments.figures.bars import BARS_SHOWN
 from mcclt.experiments.figures.calibration import _crps_panel
+from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, Series, gather, variant_label
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
@@ -41,31 +43,31 @@ def episode(t: list[float], std: list[float | None]) -> dict:
 
 
 def test_band_of_few_seeds_is_their_range():
-    mean, low, high = figures.mean_band(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
+    mean, low, high = stats.mean_band(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
     np.testing.assert_array_equal(mean, [2, 5, np.nan])
     np.testing.assert_array_equal(low, [1, 5, np.nan])
     np.testing.assert_array_equal(high, [3, 5, np.nan])
 
 
 def test_band_of_five_seeds_is_the_t_interval():
-    mean, low, high = figures.mean_band(np.array([1.0, 2, 3, 4, 5]))
+    mean, low, high = stats.mean_band(np.array([1.0, 2, 3, 4, 5]))
     half = 2.776445 * np.sqrt(2.5 / 5)  # t(0.975, 4 degrees), variance 2.5
     np.testing.assert_allclose([mean, low, high], [3, 3 - half, 3 + half], rtol=1e-6)
 
 
 def test_learning_curve_falls_back_to_collected_episodes():
     series = make_series("mcclt", [{}, {}])
-    assert figures.learning_curve(series)[1][0, -1] == pytest.approx(1000)
+    assert speed.learning_curve(series)[1][0, -1] == pytest.approx(1000)
     for r in series.results:
         r.curve["eval/mean_reward"][:] = np.nan
-    assert figures.learning_curve(series)[1][0, -1] == pytest.approx(900)
+    assert speed.learning_curve(series)[1][0, -1] == pytest.approx(900)
 
 
 def test_paper_means():
-    assert figures.paper_mean(make_series("plain", [{}])) == 2973  # table 1: Hopper, PPO
-    assert figures.paper_mean(make_series("mcclt@n_quantiles=4", [{}])) is None
+    assert paper_mean(make_series("plain", [{}])) == 2973  # table 1: Hopper, PPO
+    assert paper_mean(make_series("mcclt@n_quantiles=4", [{}])) is None
     short = dataclasses.replace(make_series("plain", [{}]), settings={"steps": 100_000})
-    assert figures.paper_mean(short) is None  # the paper's is after 1M
+    assert paper_mean(short) is None  # the paper's is after 1M
 
 
 def calibrated(share: float, crps: float, pit: list[float]) -> dict:
@@ -103,13 +105,13 @@ def test_calibration_of_exact_points():
 
 def test_profiles_by_hand(tmp_path):
     store = Store(tmp_path, create=True)
-    scores = {("Hopper", "qr"): [0, 10], ("Hopper", "mcclt"): [5, 5], ("Ant", "qr"): [-3, -1], ("Ant", "mcclt"): [1, 1]}
-    scores["Swimmer", "qr"] = [9, 9]  # no MC-CLT there: does not count
-    for (task, variant), own in scores.items():
+    given = {("Hopper", "qr"): [0, 10], ("Hopper", "mcclt"): [5, 5], ("Ant", "qr"): [-3, -1], ("Ant", "mcclt"): [1, 1]}
+    given["Swimmer", "qr"] = [9, 9]  # no MC-CLT there: does not count
+    for (task, variant), own in given.items():
         setup = make_setup(task, "ppo", variant, "authors")
         for seed, score in enumerate(own):
             store.write(setup, make_result(setup, seed, score))
-    tasks, thresholds, shares = figures.profiles(store.load(), "ppo")
+    tasks, thresholds, shares = scores.profiles(store.load(), "ppo")
     assert tasks == ["Hopper-v4", "Ant-v4"]
     # Normalised: qr 0, 1 on Hopper and 0, ½ on Ant; mcclt ½, ½ and 1, 1.
     at = [int(np.argmin(abs(thresholds - x))) for x in (0, 0.4, 0.6, 0.9, 1)]
@@ -190,7 +192,7 @@ def test_empty_store(tmp_path):
 def test_what_is_drawn_is_what_was_computed(full):
     curve = figures.FIGURES["learning_curves"](full).axes[0]  # Hopper, PPO: the first variant is the baseline
     series = full.main("Hopper-v4", "ppo", "plain")
-    mean, *_ = figures.mean_band(figures.learning_curve(series)[1])
+    mean, *_ = stats.mean_band(speed.learning_curve(series)[1])
     np.testing.assert_allclose(curve.lines[0].get_ydata(), mean)
     np.testing.assert_allclose(curve.lines[1].get_ydata(), [2973] * 2)
 
@@ -200,7 +202,7 @@ def test_what_is_drawn_is_what_was_computed(full):
     bars = np.sort(full.main("Hopper-v4", "ppo", "qr@n_quantiles=200").results[0].probe["bars"]["values"][2])
     cell = figures.FIGURES["value_distributions"](full).axes[2]
     np.testing.assert_allclose(cell.lines[1].get_xdata(), bars)
-    assert len(cell.lines[0].get_xdata()) == 3 * figures.BARS_SHOWN
+    assert len(cell.lines[0].get_xdata()) == 3 * BARS_SHOWN
 
     states = full.main("Hopper-v4", "ppo", "mcclt").results[0].probe["bars"]["values"]
     worst = max((beliefs.error_parts(np.array(state)) for state in states), key=lambda parts: parts.error)

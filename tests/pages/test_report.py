@@ -17,7 +17,7 @@ import pytest
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt.config import VARIANTS
 from mcclt.experiments import figures, tables
-from mcclt.experiments.analysis import pooled
+from mcclt.experiments.analysis import pooled, stats
 from mcclt.experiments.filling import repeat
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import make_setup
@@ -267,7 +267,7 @@ def test_curves_are_means_over_seeds_with_their_intervals(store):
         assert data["tasks"][shown["task"]] == one.task
         steps, rows = one.curve("eval/mean_reward")
         curve = shown["curves"]["eval/mean_reward"]
-        mean, low, high = figures.mean_band(rows)
+        mean, low, high = stats.mean_band(rows)
         assert data["steps"][curve["x"]] == steps.tolist()
         np.testing.assert_allclose(curve["mean"], mean, rtol=1e-4)
         np.testing.assert_allclose(curve["low"], low, rtol=1e-4)
@@ -443,7 +443,7 @@ def test_read_out_shows_the_numbers_of_that_step(tab, store):
     by_label = {s.label: s for s in results.mains if (s.task, s.algo) == ("HalfCheetah-v4", "ppo")}
     for label, mean, interval in rows:
         steps, values = by_label[label].curve("eval/mean_reward")
-        expected = [v[steps.tolist().index(step)] for v in figures.mean_band(values)]
+        expected = [v[steps.tolist().index(step)] for v in stats.mean_band(values)]
         np.testing.assert_allclose([number(mean), *map(number, interval.split(" to "))], expected, rtol=1e-3)
     ActionChains(tab).move_by_offset(0, -400).perform()
     assert not [r for r in every(tab, ".readout") if r.is_displayed()]

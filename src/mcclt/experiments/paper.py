@@ -5,6 +5,7 @@ import importlib.resources
 import json
 from typing import Any
 
+from mcclt.experiments.results import Series
 from mcclt.experiments.setups import bare_task
 
 
@@ -18,3 +19,9 @@ def paper_results() -> dict[str, Any]:
 def paper_entry(task: str, algo: str, variant: str) -> dict[str, Any] | None:
     """The paper's entry (mean, se, perhaps significant_vs_ensemble) for a task of whatever version."""
     return paper_results()["returns"].get(bare_task(task), {}).get(algo, {}).get(variant)
+
+
+def paper_mean(series: Series) -> float | None:
+    """The paper's final mean return for this cell of its tables, if it was trained for as many steps."""
+    cell = paper_entry(series.task, series.algo, series.variant)
+    return None if cell is None or series.steps != paper_results()["steps"] else float(cell["mean"])

@@ -55,7 +55,7 @@ class Result:
         return float(np.nanmean(self.returns)) if np.isfinite(self.returns).any() else math.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """All seeds of one setup."""
 

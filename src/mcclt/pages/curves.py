@@ -4,6 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from mcclt.experiments.analysis.speed import FEW_POINTS
+from mcclt.experiments.analysis.stats import mean_band
+from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, variant_label
 from mcclt.pages.rendering import rounded
 
@@ -30,7 +33,7 @@ def curves(results: Results) -> dict[str, Any]:
     columns = {column for s in results.mains for r in s.results for column in r.curve}
     quantities = [column for column in QUANTITIES if column in columns]
     evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)
-    if evaluations < figures.FEW_POINTS:  # no curve to open the page with
+    if evaluations < FEW_POINTS:  # no curve to open the page with
         quantities.sort(key=lambda column: column == "eval/mean_reward")
     steps: dict[tuple[int, ...], int] = {}
     series = []
@@ -49,7 +52,7 @@ def curves(results: Results) -> dict[str, Any]:
                 "task": results.tasks.index(one.task),
                 "algo": results.algos.index(one.algo),
                 "variant": results.variants.index(one.variant),
-                "paper": figures.paper_mean(one),
+                "paper": paper_mean(one),
                 "curves": drawn,
             }
         )
@@ -67,9 +70,7 @@ def curves(results: Results) -> dict[str, Any]:
 
 def _band(rows: np.ndarray) -> dict[str, Any]:
     """As in the figures; no interval where fewer than two of the seeds [seeds, T] have a value."""
-    from mcclt.experiments import figures
-
-    mean, low, high = figures.mean_band(rows)
+    mean, low, high = mean_band(rows)
     several = np.isfinite(rows).sum(axis=0) > 1
     edges = {"low": np.where(several, low, np.nan), "high": np.where(several, high, np.nan)}
     return {name: rounded(values, 5) for name, values in ({"mean": mean} | edges).items()}

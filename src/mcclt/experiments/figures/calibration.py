@@ -1,29 +1,15 @@
 """Are the predicted normals right?"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.calibration import LEVELS, Calibration, calibration_of
-from mcclt.experiments.figures.style import (
-    DPI,
-    FAINT,
-    REFERENCE,
-    SOFT,
-    colour,
-    dodge,
-    dots,
-    figure_of,
-    heading,
-    variant_legend,
-)
+from mcclt.experiments.figures import style
+from mcclt.experiments.figures.style import Axes, Figure
 from mcclt.experiments.results import Results, variant_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Found = dict[str, dict[tuple[str, str], Calibration]]
 """By variant, and by task and algorithm."""
@@ -34,96 +20,85 @@ PIT_SHOWN = 3.0
 CALIBRATED = ("qr", "mcclt-nw", "ensemble", "mcclt", "mcclt@guide=symmetric")
 
 
-@figure_of(
+@style.figure_of(
     "Are the predicted normals right? Coverage: share of returns inside the central 50, 80 and 95 % intervals, on the "
     "diagonal if right, below it if too narrow; large dots are means over tasks, small ones single tasks. CRPS over "
     "that of a point at the mean, below 1 if the spread is worth having (mean and 95 % interval over seeds, or their "
     "range below five). PIT: flat if right, ∪ if too narrow, ∩ if too wide; thin lines are single tasks."
 )
-def calibration(results: Results) -> "Figure | None":
+def calibration(results: Results) -> Figure | None:
     """Coverage, CRPS and PIT of the critics that predict a spread."""
     found: Found = {}
     for variant in CALIBRATED:
-        for s in (s for s in results.mains if s.variant == variant):
-            if (one := calibration_of(s)) is not None:
-                found.setdefault(variant, {})[s.task, s.algo] = one
+        own = {(s.task, s.algo): one for s in results.of(variant) if (one := calibration_of(s)) is not None}
+        if own:
+            found[variant] = own
     if not found:
         return None
-    from matplotlib.figure import Figure
-
-    cells = list(dict.fromkeys((s.task, s.algo) for s in results.mains if (s.task, s.algo) in found.get(s.variant, {})))
+    cells = [setting for setting in results.settings if any(setting in own for own in found.values())]
     top = max(2.8, 0.34 * len(cells) + 0.9)
-    figure = Figure(figsize=(10.4, top + 2.2), dpi=DPI, layout="constrained")
+    figure = style.canvas(10.4, top + 2.2)
     above, below = figure.subfigures(2, 1, height_ratios=[top, 1.8], squeeze=False).flat
     inside, ratio = above.subplots(1, 2, width_ratios=[1, 1.25])
     _coverage_panel(inside, found)
     _crps_panel(ratio, found, cells)
-    for ax, (variant, measured) in zip(
-        below.subplots(1, len(found), sharey=True, squeeze=False)[0], found.items(), strict=True
-    ):
+    panels = below.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for ax, (variant, measured) in zip(panels, found.items(), strict=True):
         _pit_panel(ax, variant, list(measured.values()))
-    below.axes[0].set_ylabel("PIT density")
-    variant_legend(figure, found)
+    panels[0].set_ylabel("PIT density")
+    style.variant_legend(figure, found)
     return figure
 
 
-def _coverage_panel(ax: "Axes", found: Found) -> None:
-    ax.axline((0.5, 0.5), slope=1, **REFERENCE)
+def _coverage_panel(ax: Axes, found: Found) -> None:
+    ax.axline((0.5, 0.5), slope=1, **style.REFERENCE)
     for i, (variant, measured) in enumerate(found.items()):
-        x = np.array(LEVELS) + dodge(i, len(found), 0.05)
+        x = np.array(LEVELS) + style.dodge(i, len(found), 0.05)
         shares = [[one.coverage[level] for level in LEVELS] for one in measured.values()]
         for share in shares:
-            dots(ax, x, np.array(share), variant)
-        ax.plot(x, np.mean(shares, axis=0), "o-", color=colour(variant), markersize=6, linewidth=1)
+            style.dots(ax, x, np.array(share), variant)
+        ax.plot(x, np.mean(shares, axis=0), "o-", color=style.colour(variant), markersize=6, linewidth=1)
     ax.set_xticks(LEVELS, [f"{level:.0%}" for level in LEVELS])
-    ax.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
-    heading(ax, "Coverage")
-    ax.set_xlabel("predicted interval")
-    ax.set_ylabel("returns inside it")
+    ax.yaxis.set_major_formatter("{x:.0%}")
+    style.heading(ax, "Coverage")
+    ax.set(xlabel="predicted interval", ylabel="returns inside it")
 
 
-def _crps_panel(ax: "Axes", found: Found, cells: Sequence[tuple[str, str]]) -> None:
-    ax.axvline(1, **REFERENCE)
+def _crps_panel(ax: Axes, found: Found, cells: Sequence[tuple[str, str]]) -> None:
+    ax.axvline(1, **style.REFERENCE)
     means = []
     for i, (variant, measured) in enumerate(found.items()):
         for cell, one in measured.items():
-            y = cells.index(cell) + dodge(i, len(found), 0.7)
+            y = cells.index(cell) + style.dodge(i, len(found), 0.7)
             mean, low, high = stats.mean_band(one.ratios)
             means.append(mean)
-            ax.plot([low, high], [y, y], color=colour(variant), linewidth=1.2)
-            ax.plot(mean, y, "o", color=colour(variant), markersize=4)
+            ax.plot([low, high], [y, y], color=style.colour(variant), linewidth=1.2)
+            ax.plot(mean, y, "o", color=style.colour(variant), markersize=4)
     ax.set_yticks(range(len(cells)), [f"{task} · {algo.upper()}" for task, algo in cells])
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.grid(visible=False, axis="y")
     for y in range(1, len(cells)):
-        ax.axhline(y - 0.5, color=FAINT, linewidth=0.4)
+        ax.axhline(y - 0.5, color=style.FAINT, linewidth=0.4)
     if max(means) > 10 * min(means):  # one critic far off would press all others into a line
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    heading(ax, "CRPS, relative to a point prediction")
+        ax.xaxis.set_major_formatter("{x:g}")
+    style.heading(ax, "CRPS, relative to a point prediction")
     ax.set_xlabel("lower is better")
 
 
-def _pit_panel(ax: "Axes", variant: str, measured: Sequence[Calibration]) -> None:
+def _pit_panel(ax: Axes, variant: str, measured: Sequence[Calibration]) -> None:
     rows = [len(one.pit) * one.pit for one in measured]  # densities: 1 everywhere if right
-    edges = np.linspace(0, 1, len(rows[0]) + 1)
+    mean, edges = np.mean(rows, axis=0), np.linspace(0, 1, len(rows[0]) + 1)
     for row in rows if len(rows) > 1 else []:
-        ax.stairs(row, edges, color=colour(variant), alpha=0.25, linewidth=0.8, baseline=None)
-    ax.stairs(np.mean(rows, axis=0), edges, color=colour(variant), linewidth=1.8, baseline=None)
-    ax.axhline(1, **REFERENCE)
+        ax.stairs(row, edges, color=style.colour(variant), alpha=0.25, linewidth=0.8, baseline=None)
+    ax.stairs(mean, edges, color=style.colour(variant), linewidth=1.8, baseline=None)
+    ax.axhline(1, **style.REFERENCE)
     ax.set_ylim(0, PIT_SHOWN)
-    for k in np.flatnonzero(np.mean(rows, axis=0) > PIT_SHOWN):
-        x, density = (edges[k] + edges[k + 1]) / 2, np.mean(rows, axis=0)[k]
+    for k in np.flatnonzero(mean > PIT_SHOWN):
+        x = (edges[k] + edges[k + 1]) / 2
         right = x < 0.25 or 0.5 < x < 0.75  # away from the middle, but inside
-        ax.annotate(
-            f"{density:.1f}",
-            (x, PIT_SHOWN),
-            (4 if right else -4, -3),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="top",
-            fontsize=9,
-            color=SOFT,
-        )
+        place: dict[str, Any] = {"xytext": (4, -3), "ha": "left"} if right else {"xytext": (-4, -3), "ha": "right"}
+        look: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.SOFT}
+        ax.annotate(f"{mean[k]:.1f}", (x, PIT_SHOWN), textcoords="offset points", **place, **look)
     ax.set_xticks([0, 0.5, 1])
-    heading(ax, variant_label(variant).replace(", ", ",\n"))
+    style.heading(ax, variant_label(variant).replace(", ", ",\n"))

@@ -1,25 +1,21 @@
 """The effect plot: every claim in every setting, and over all of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mcclt.experiments.analysis import pooled
 from mcclt.experiments.analysis.texts import interval
-from mcclt.experiments.figures.style import DPI, FAINT, INK, REFERENCE, SOFT, colour, figure_of, folded, legend
+from mcclt.experiments.figures import style
+from mcclt.experiments.figures.style import INK, SOFT, Axes, Figure
 from mcclt.experiments.results import Results, variant_label
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+BLUE = style.colour("mcclt")
 
-MARKERS = {
-    "ppo": {"marker": "o", "markerfacecolor": colour("mcclt")},
-    "trpo": {"marker": "s", "markerfacecolor": "white"},
-}
-OTHER = {"marker": "^", "markerfacecolor": "white"}
-"""Of algorithms that are not the paper's."""
+MARKERS = {"ppo": ("o", BLUE), "trpo": ("s", "white")}
+"""By algorithm: shape and filling. All others have a white triangle."""
+
 REACH = (1.0, 1.5)
 """Differences shown, in standard deviations: at least, at most. Arrows stand for what lies beyond."""
 
@@ -31,35 +27,30 @@ HOW = (
 )
 
 
-@figure_of(f"MC-CLT against each of the others in every setting: the difference of final returns {HOW}")
-def effects(results: Results) -> "Figure | None":
+@style.figure_of(f"MC-CLT against each of the others in every setting: the difference of final returns {HOW}")
+def effects(results: Results) -> Figure | None:
     """All claims about final returns."""
     return _forest(pooled.answers(results, "final"))
 
 
-@figure_of(f"Speed of learning: the difference of the areas under the learning curves {HOW}")
-def effects_on_speed(results: Results) -> "Figure | None":
+@style.figure_of(f"Speed of learning: the difference of the areas under the learning curves {HOW}")
+def effects_on_speed(results: Results) -> Figure | None:
     """The same for the area under the learning curve."""
     return _forest(pooled.answers(results, "area"))
 
 
-def _forest(answers: Sequence[pooled.Answer]) -> "Figure | None":
+def _forest(answers: Sequence[pooled.Answer]) -> Figure | None:
     """One column per claim, one row per setting, tasks apart; below them the mean over tasks."""
     if not answers:
         return None
-    from matplotlib.figure import Figure
-
     settings = list(dict.fromkeys((e.task, e.algo) for a in answers for e in a.effects))
-    tasks = list(dict.fromkeys(task for task, _ in settings))
-    settings.sort(key=lambda one: tasks.index(one[0]))
     rows, names, top = {}, {}, 0.0
-    for task in tasks:
+    for task in dict.fromkeys(task for task, _ in settings):
         own = [one for one in settings if one[0] == task]
-        names[top + (len(own) - 1) / 2] = folded(task) if len(own) > 1 else task
+        names[top + (len(own) - 1) / 2] = style.folded(task) if len(own) > 1 else task
         rows.update({one: top + place for place, one in enumerate(own)})
         top += len(own) + 0.6
-    size = (max(4.5, 1.5 + 1.22 * len(answers)), 0.17 * top + 2.4)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    figure = style.canvas(max(4.5, 1.5 + 1.22 * len(answers)), 0.17 * top + 2.4)
     axes = figure.subplots(1, len(answers), sharex=True, sharey=True, squeeze=False)[0]
     furthest = max(max(abs(e.low), abs(e.high)) for a in answers for e in a.effects)
     reach = float(np.clip(furthest, *REACH))
@@ -69,26 +60,24 @@ def _forest(answers: Sequence[pooled.Answer]) -> "Figure | None":
     axes[0].annotate("MC-CLT against", (0, 1), (-6, 6), "axes fraction", "offset points", ha="right", fontweight="bold")
     axes[0].set_ylim(top + 2, -0.9)
     axes[0].set_xlim(-reach * 1.05, reach * 1.05)
-    figure.supxlabel(
-        "← the other is better      standardised difference      MC-CLT is better →", fontsize=9, color=SOFT
-    )
-    algos = list(dict.fromkeys(algo for _, algo in settings))
-    entries: list[tuple[str, dict[str, Any]]] = [(algo.upper(), {**_point(algo), "linewidth": 1.4}) for algo in algos]
+    style.axis_names(figure, "← the other is better      standardised difference      MC-CLT is better →")
+    points = [(algo.upper(), {**_point(algo), "linewidth": 1.4}) for algo in dict.fromkeys(algo for _, algo in rows)]
     diamond = {"color": INK, "marker": "D", "linewidth": 0, "markersize": 6}
-    legend(figure, [*entries, ("mean over tasks", diamond), ("another task", {"color": SOFT, "linewidth": 1})])
+    style.legend(figure, [*points, ("mean over tasks", diamond), ("another task", {"color": SOFT, "linewidth": 1})])
     return figure
 
 
 def _point(algo: str) -> dict[str, Any]:
-    return {"color": colour("mcclt"), "markeredgecolor": colour("mcclt"), "markersize": 5, **MARKERS.get(algo, OTHER)}
+    marker, filling = MARKERS.get(algo, ("^", "white"))
+    return {"color": BLUE, "markeredgecolor": BLUE, "markersize": 5, "marker": marker, "markerfacecolor": filling}
 
 
-def _column(ax: "Axes", answer: pooled.Answer, rows: dict[tuple[str, str], float], top: float, reach: float) -> None:
-    ax.axvline(0, **REFERENCE)
-    ax.axhline(top - 0.5, color=FAINT, linewidth=0.8)
+def _column(ax: Axes, answer: pooled.Answer, rows: dict[tuple[str, str], float], top: float, reach: float) -> None:
+    ax.axvline(0, **style.REFERENCE)
+    ax.axhline(top - 0.5, color=style.FAINT, linewidth=0.8)
     for e in answer.effects:
         y = rows[e.task, e.algo]
-        _line(ax, e.low, e.high, y, reach, color=colour("mcclt"), linewidth=1.4)
+        _line(ax, e.low, e.high, y, reach, color=BLUE, linewidth=1.4)
         ax.plot(e.g, y, linewidth=0, **_point(e.algo))
     mean, y = answer.mean, top + 0.4
     if np.isfinite(mean.low):
@@ -99,17 +88,14 @@ def _column(ax: "Axes", answer: pooled.Answer, rows: dict[tuple[str, str], float
     if np.isfinite(mean.next_low):
         _line(ax, mean.next_low, mean.next_high, y + 0.95, reach, color=SOFT, linewidth=1)
     ax.set_title(variant_label(answer.b).replace(" without", "\nwithout"), loc="center")
-    said = (
-        interval(mean.mean, mean.low, mean.high, "+z.2f").replace(" [", "\n["),
-        "P = " + interval(answer.probability, answer.low, answer.high, ".2f").replace(" [", "\n["),
-        answer.verdict,
-    )
-    ax.set_xlabel("\n".join(said), color=INK)
+    difference = interval(mean.mean, mean.low, mean.high, "+z.2f")
+    probability = f"P = {interval(answer.probability, answer.low, answer.high, '.2f')}"
+    ax.set_xlabel("\n".join([difference, probability, answer.verdict]).replace(" [", "\n["), color=INK)
     ax.grid(visible=False, axis="y")
     ax.locator_params(axis="x", nbins=4)
 
 
-def _line(ax: "Axes", low: float, high: float, y: float, reach: float, **look: Any) -> None:
+def _line(ax: Axes, low: float, high: float, y: float, reach: float, **look: Any) -> None:
     """From low to high, with an arrow at an end that is out of reach."""
     edge = reach * 1.05
     ax.plot([max(low, -edge), min(high, edge)], [y, y], **look)

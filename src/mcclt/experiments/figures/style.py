@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +19,10 @@ from mcclt.experiments.results import Result, Results, Series, variant_label
 from mcclt.storage import files
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Figure = Any  # Matplotlib is an extra, imported where something is drawn
 
 COLOURS = {
     "plain": "#6b7575",
@@ -96,7 +99,7 @@ UNDATED: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
-Draw = Callable[[Results], "Figure | None"]
+Draw = Callable[[Results], Figure | None]
 """Draws a figure, or gives None if the store holds nothing to draw it from."""
 TITLES: dict[str, str] = {}
 """What each figure shows and how to read it."""
@@ -122,7 +125,7 @@ def figure_of(title: str) -> Callable[[Draw], Draw]:
 
     def titled(draw: Draw) -> Draw:
         @functools.wraps(draw)
-        def drawn(results: Results) -> "Figure | None":
+        def drawn(results: Results) -> Figure | None:
             with _style():
                 figure = draw(results)
                 if figure is not None:
@@ -136,7 +139,7 @@ def figure_of(title: str) -> Callable[[Draw], Draw]:
     return titled
 
 
-def _lay_out(figure: "Figure") -> None:
+def _lay_out(figure: Figure) -> None:
     """Fixes the layout, which would otherwise be found anew for each file."""
     for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
         if not axis.get_label_text():
@@ -146,7 +149,7 @@ def _lay_out(figure: "Figure") -> None:
     figure.set_layout_engine(None)
 
 
-def written(figure: "Figure", kind: str, background: str = "white", dpi: float = DPI) -> bytes:
+def written(figure: Figure, kind: str, background: str = "white", dpi: float = DPI) -> bytes:
     """The figure as a file: svg, png or pdf."""
     buffer = io.BytesIO()
     with _style():
@@ -154,7 +157,7 @@ def written(figure: "Figure", kind: str, background: str = "white", dpi: float =
     return buffer.getvalue()
 
 
-def save(figure: "Figure", folder: Path, name: str) -> list[Path]:
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes name.svg, name.png and name.pdf; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{kind}" for kind in UNDATED]
     for path in paths:
@@ -162,7 +165,7 @@ def save(figure: "Figure", folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def svg(figure: "Figure") -> str:
+def svg(figure: Figure) -> str:
     """The figure for a page of HTML: without background, in the page's own ink, with ids no other figure has."""
     text = written(figure, "svg", "none").decode()
     unique = f"f{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}-"
@@ -176,11 +179,16 @@ def svg(figure: "Figure") -> str:
 # --- pieces of figures -------------------------------------------------------------------------------------------
 
 
-def grid(rows: int, columns: int, width: float, height: float, **shared: Any) -> tuple["Figure", list[list["Axes"]]]:
-    """Cells of a width and height in inches, and room for a legend above."""
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure of so many inches."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(columns * width, 4.5), rows * height + 0.5), dpi=DPI, layout="constrained")
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def grid(rows: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
+    """Cells of a width and height in inches, and room for a legend above."""
+    figure = canvas(max(columns * width, 4.5), rows * height + 0.5)
     cells = figure.subplots(rows, columns, squeeze=False, **shared).tolist()
     for ax in (ax for row in cells for ax in row):
         ax.locator_params(nbins=4)
@@ -189,7 +197,7 @@ def grid(rows: int, columns: int, width: float, height: float, **shared: Any) ->
 
 def panels(
     n: int, width: float = 2.6, height: float = 1.9, columns: tuple[int, ...] = (4, 5, 3), **shared: Any
-) -> tuple["Figure", list["Axes"]]:
+) -> tuple[Figure, list[Axes]]:
     """N cells in a grid at most 10.4 inches wide, with the number of columns that leaves the fewest places empty."""
     across = min(n, min(columns, key=lambda c: -n % c))
     figure, cells = grid(-(-n // across), across, min(width, 10.4 / across), height, **shared)
@@ -199,7 +207,7 @@ def panels(
     return figure, flat[:n]
 
 
-def heading(ax: "Axes", title: str, note: str = "") -> None:
+def heading(ax: Axes, title: str, note: str = "") -> None:
     """A title, and softer lines below it."""
     lines = note.count("\n") + 1 if note else 0
     ax.set_title(title, pad=5 + 11.5 * lines)
@@ -216,7 +224,7 @@ def folded(name: str, longest: int = 16) -> str:
     return f"{name[:place]}\n{name[place:]}"
 
 
-def legend(figure: "Figure", entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
+def legend(figure: Figure, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """One for all panels, above them; an entry is a label and a line's properties."""
     from matplotlib.lines import Line2D
 
@@ -225,26 +233,38 @@ def legend(figure: "Figure", entries: Iterable[tuple[str, dict[str, Any]]]) -> N
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=1.4, columnspacing=1.4)
 
 
-def variant_legend(figure: "Figure", variants: Iterable[str], *more: tuple[str, dict[str, Any]]) -> None:
+def variant_legend(figure: Figure, variants: Iterable[str], *more: tuple[str, dict[str, Any]]) -> None:
     """A legend of variants, and more entries after them."""
     legend(figure, [*((variant_label(v), {"color": colour(v)}) for v in variants), *more])
 
 
-def line_and_band(ax: "Axes", x: np.ndarray, rows: np.ndarray, variant: str) -> None:
+def axis_names(figure: Figure, x: str, y: str = "") -> None:
+    """What all panels have along their axes."""
+    figure.supxlabel(x, fontsize=9, color=SOFT)
+    if y:
+        figure.supylabel(y, fontsize=9, color=SOFT)
+
+
+def line(variant: str) -> dict[str, Any]:
+    """How the line of a variant looks."""
+    return {"color": colour(variant), "linewidth": 2 if variant == "mcclt" else 1.4}
+
+
+def line_and_band(ax: Axes, x: np.ndarray, rows: np.ndarray, variant: str) -> None:
     """A variant's mean over seeds, and its band."""
     mean, low, high = stats.mean_band(rows)
     ax.fill_between(x, low, high, color=colour(variant), alpha=0.18, linewidth=0)
-    ax.plot(x, mean, color=colour(variant), linewidth=2 if variant == "mcclt" else 1.4)
+    ax.plot(x, mean, **line(variant))
 
 
-def step_axis(ax: "Axes") -> None:
+def step_axis(ax: Axes) -> None:
     """0, 500k, 1M."""
     from matplotlib.ticker import EngFormatter
 
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def dots(ax: "Axes", x: np.ndarray, y: np.ndarray, variant: str) -> None:
+def dots(ax: Axes, x: np.ndarray, y: np.ndarray, variant: str) -> None:
     """Many, faintly."""
     ax.plot(x, y, "o", color=colour(variant), markersize=3, alpha=0.55, markeredgewidth=0)
 
@@ -254,13 +274,17 @@ def dodge(i: int, n: int, room: float) -> float:
     return room * ((i + 0.5) / n - 0.5)
 
 
-def one_per_task(results: Results, variant: str) -> dict[str, Series]:
-    """By task, PPO's if it is there, for drawings of single agents."""
-    found: dict[str, Series] = {}
-    for s in results.mains:
-        if s.variant == variant:
-            found.setdefault(s.task, s)
+def by_setting(series: Iterable[Series]) -> dict[tuple[str, str], list[Series]]:
+    """Those of each task and algorithm, in order."""
+    found: dict[tuple[str, str], list[Series]] = {}
+    for s in series:
+        found.setdefault((s.task, s.algo), []).append(s)
     return found
+
+
+def one_per_task(results: Results, variant: str) -> list[Series]:
+    """PPO's if it is there, for drawings of single agents."""
+    return [next(own) for _, own in itertools.groupby(results.of(variant), key=lambda s: s.task)]
 
 
 def agent_name(series: Series, result: Result) -> str:
