@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from scipy.stats import linregress
 
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.contrasts import ALPHA
@@ -153,7 +152,7 @@ def relative_change(t: np.ndarray, values: np.ndarray) -> float:
     t, values = t[known], values[known]
     if t.size < 3 or np.ptp(t) == 0 or not values.mean() > 0:
         return math.nan
-    return float(linregress(t, values).slope * np.ptp(t) / values.mean())
+    return float(np.polyfit(t, values, 1)[0] * np.ptp(t) / values.mean())
 
 
 @dataclass(frozen=True)
