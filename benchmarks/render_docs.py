@@ -1,4 +1,4 @@
-"""Fills the parts of docs/results.md that come from stores of results, and draws their pictures.
+"""Fills the parts of docs/results.md and README.md that come from stores of results, and draws their pictures.
 
     python benchmarks/render_docs.py
 
@@ -6,6 +6,7 @@ Each part stands between <!-- NAME --> and <!-- /NAME -->.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import replication
 import trpo_step
 
 from mcclt.experiments import figures, tables
-from mcclt.experiments.analysis import claims
-from mcclt.experiments.results import Results
+from mcclt.experiments.analysis import calibration, claims
+from mcclt.experiments.paper import paper_entry
+from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "results.md"
+PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "results"
 STORES = {"paper": ROOT / "results", "lockstep": KEPT / "lockstep", "short": KEPT / "short"}
 """At the paper's scale; the same before environments were out of lockstep; and all eight tasks at a tenth of it."""
@@ -28,11 +30,15 @@ AGAIN = KEPT / "lockstep-seeds-30-59"
 TABLES = {"paper": ("1", "3", "pooled"), "lockstep": ("1", "pooled"), "short": ()}
 WIDTH = 900
 """Of a picture, in pixels, at least."""
-PICTURES = {"paper": ("learning_curves", "calibration"), "lockstep": ("effects",), "short": ("value_distributions",)}
+PICTURES = {
+    "paper": ("effects", "learning_curves", "calibration"),
+    "lockstep": ("effects",),
+    "short": ("value_distributions",),
+}
 
 
 def parts(stores: dict[str, Results]) -> dict[str, str]:
-    """What goes between the marks, by name."""
+    """What goes between the marks of docs/results.md, by name."""
     verdicts = [
         f"| {v.claim} | {_cell(v.paper)} | {_cell(v.ours)} | **{v.verdict}** |"
         for v in claims.verdicts(stores["paper"])
@@ -40,7 +46,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
     found = {"paper-verdicts": "\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *verdicts])}
     for scale, results in stores.items():
         for name in TABLES[scale]:
-            text = tables.TABLES[name](results).markdown().replace(str(ROOT) + "/", "")
+            text = tables.TABLES[name](results).markdown().split("- Missing cells are filled by:")[0]
             found[f"{scale}-table-{name}"] = text.strip()
     one, warp, float32 = (KEPT / name for name in ("one-environment", "engine-warp", "engine-warp-float32"))
     first, second = (replication.found(path) for path in (STORES["lockstep"], AGAIN))
@@ -49,8 +55,34 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
         "trpo-step": trpo_step.table(),
+        "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),
     }
+
+
+def summary(results: Results) -> dict[str, str]:
+    """What goes between the marks of README.md: the essence of what was trained at the paper's scale."""
+    labels = {series.variant: series.label for series in results.mains}
+
+    def table(variants: Sequence[str], cell: Callable[[Series], str]) -> str:
+        lines = [f"| | {' | '.join(labels[variant] for variant in variants)} |", "|---" * (1 + len(variants)) + "|"]
+        for task, algo in results.settings:
+            found = (results.main(task, algo, variant) for variant in variants)
+            cells = " | ".join(cell(series) if series else "–" for series in found)
+            lines.append(f"| {task.rpartition('-')[0]}, {algo.upper()} | {cells} |")
+        return "\n".join(lines)
+
+    def score(series: Series) -> str:
+        entry = paper_entry(series.task, series.algo, series.variant)
+        return replication.mean(series) + (f" ({entry['mean']:,.0f})" if entry else "")
+
+    def fit(series: Series) -> str:
+        found = calibration.calibration_of(series)
+        assert found is not None
+        shares = ", ".join(f"{100 * share:.0f}" for share in found.coverage.values())
+        return f"{shares} %; {found.crps:.2f}"
+
+    return {"returns": table(list(labels), score), "calibration": table(("mcclt", "ensemble", "qr"), fit)}
 
 
 def _cell(text: str) -> str:
@@ -67,7 +99,7 @@ def filled(page: str, parts: dict[str, str]) -> str:
             flags=re.DOTALL,
         )
         if count != 1:
-            raise SystemExit(f"{PAGE} needs <!-- {name} --> and <!-- /{name} --> once.")
+            raise SystemExit(f"The page needs <!-- {name} --> and <!-- /{name} --> once.")
     return page
 
 
@@ -92,7 +124,8 @@ def lockstep(out: Results, within: Results) -> Any:
 
 def main() -> None:
     stores = {scale: Store(path).load() for scale, path in STORES.items()}
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts(stores)), encoding="utf-8")
+    for page, found in ((PAGE, parts(stores)), (README, summary(stores["paper"]))):
+        page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     drawings = {
         f"{scale}_{name}": figures.FIGURES[name](results)
         for scale, results in stores.items()
@@ -103,7 +136,7 @@ def main() -> None:
         if figure is not None:
             picture = figures.written(figure, "png", dpi=max(90, WIDTH / figure.get_figwidth()))
             (PAGE.parent / "images" / f"{name}.png").write_bytes(picture)
-    print(f"{PAGE} and {len(drawings)} pictures")
+    print(f"{PAGE}, {README} and {len(drawings)} pictures")
 
 
 if __name__ == "__main__":

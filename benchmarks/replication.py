@@ -41,13 +41,14 @@ def table(**stores: Found) -> str:
         if all(key in store for store in stores.values()):
             task, algo, _ = key
             cells = [f"{algo.upper()} on {task}: {series.label}"]
-            cells += [_mean(store[key]) for store in stores.values()]
+            cells += [mean(store[key]) for store in stores.values()]
             cells += [_advantage(store.get((task, algo, "mcclt")), store[key]) for store in stores.values()]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _mean(series: Series) -> str:
+def mean(series: Series) -> str:
+    """With its standard error over seeds."""
     summary = stats.summarise(series.scores)
     return f"{summary.mean:,.0f} ± {summary.se:,.0f}"
 

@@ -1,21 +1,26 @@
-"""How far TRPO's step explains what the paper has and we had not: plain TRPO on Walker2d-v4.
+"""How far TRPO's step explains what the paper has and we had not.
 
     python benchmarks/trpo_step.py
 
-The authors' published code with its own settings (environment calls adapted to today's Gymnasium; four seeds) beside
-ours with the KL of an action's dimensions summed, as the paper has it, and averaged, as their code does
-(`kl_over_actions`; with D = 6 that is target_kl = .06 and cg_damping = .6). At 400,000 steps; ours by 10 final
-episodes, or an evaluation of 5.
+Plain TRPO on Walker2d-v4 at 400,000 steps: the authors' published code with its own settings (environment calls adapted
+to today's Gymnasium; four seeds) beside ours with the KL of an action's dimensions summed, as the paper has it, and
+averaged, as their code does (`kl_over_actions`; with D = 6 that is target_kl = .06 and cg_damping = .6); ours by 10
+final episodes, or an evaluation of 5. Then every variant on HalfCheetah-v4 after 1M steps, 30 seeds, both ways.
 """
 
 import json
 from pathlib import Path
 
 import numpy as np
+import replication
 
+from mcclt.experiments.analysis import stats
+from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.store import Store
 
 RESULTS = Path(__file__).resolve().parent / "results"
+AVERAGED, SUMMED = RESULTS.parent.parent / "results", RESULTS / "trpo-kl-sum"
+"""Stores of the same variants with either KL."""
 AT = 400_000
 NAMES = {
     "plain@cg_damping=0.6+target_kl=0.06": "ours, averaged",
@@ -47,5 +52,19 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def on_halfcheetah() -> str:
+    """Every variant with the KL summed and averaged beside the paper, in Markdown; Welch's 95 % intervals."""
+    summed, averaged = replication.found(SUMMED), replication.found(AVERAGED)
+    lines = ["| TRPO on HalfCheetah-v4 | summed | averaged | difference | paper |", "|---|---|---|---|---|"]
+    for key, series in averaged.items():
+        if key[:2] == ("HalfCheetah-v4", "trpo"):
+            entry, difference = paper_entry(*key), stats.compare(series.scores, summed[key].scores)
+            assert entry is not None
+            change = f"{difference.difference:+,.0f} [{difference.low:+,.0f}, {difference.high:+,.0f}]"
+            means = f"{replication.mean(summed[key])} | {replication.mean(series)}"
+            lines.append(f"| {series.label} | {means} | {change} | {entry['mean']:,.0f} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(table())
+    print(table(), on_halfcheetah(), sep="\n\n")

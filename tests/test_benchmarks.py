@@ -20,11 +20,13 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
-    """Nobody changes a table by hand, and no store changes without its page."""
+    """Nobody changes a table by hand, and no store changes without its pages."""
     render_docs = script("render_docs")
-    page = render_docs.PAGE.read_text(encoding="utf-8")
     stores = {scale: render_docs.Store(path).load() for scale, path in render_docs.STORES.items()}
-    assert render_docs.filled(page, render_docs.parts(stores)) == page
+    parts = {render_docs.PAGE: render_docs.parts(stores), render_docs.README: render_docs.summary(stores["paper"])}
+    for page, found in parts.items():
+        text = page.read_text(encoding="utf-8")
+        assert render_docs.filled(text, found) == text
 
 
 def test_a_mark_that_is_missing_is_named(script: Any) -> None:
