@@ -5,8 +5,9 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
+from mcclt.training.arguments import Settings
 from mcclt.training.model import ELSEWHERE, Model, read_model
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
@@ -469,7 +471,7 @@ def test_without_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     model = make().learn(16, callback=Observer()).learn(32, callback=[Observer()])
     assert Observer.steps == [16, 32, 48]
-    for use in (model.get_env, lambda: model.logger, lambda: model.learn(16, callback=lambda a, b: True)):
+    for use in (model.get_env, lambda: model.logger):
         with pytest.raises(MissingExtraError, match=r"pip install 'mcclt\[sb3\]'"):
             use()
     assert model.learn(16).num_timesteps == 64
@@ -485,4 +487,80 @@ def test_names_of_the_package() -> None:
 
 def test_every_setting_is_an_argument_but_these() -> None:
     settings = {*fields_of(AgentConfig), *fields_of(RunConfig)}
-    assert settings & set(ELSEWHERE) == {"algo", "task", "seeds", "steps", "groups"}
+    elsewhere = {"algo", "task", "seeds", "steps", "groups"}
+    assert settings & set(ELSEWHERE) == elsewhere
+    kinds = get_type_hints(AgentConfig) | get_type_hints(RunConfig)
+    own = {name: kinds[name] for name in settings - elsewhere - {"critic", "weighting"}}
+    assert get_type_hints(Settings) == own, "mcclt.training.arguments must name every setting, for editors"
+
+
+# --- as Stable-Baselines3's users type it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        (("MlpPolicy", PENDULUM), {}),
+        (("MlpPolicy",), {"env": PENDULUM}),
+        ((), {"env": PENDULUM}),
+        ((), {"policy": "MlpPolicy", "env": PENDULUM}),
+        (("MlpPolicy", gym.make(PENDULUM, render_mode="rgb_array")), {}),
+    ],
+)
+def test_where_the_environment_may_stand(given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    model = PPO(*given, **(OURS | named))
+    assert model.config.task == PENDULUM and model.learn(16).num_timesteps == 16
+
+
+def test_an_environment_that_gymnasium_made_is_made_again() -> None:
+    model = make(env=gym.make("Pendulum-v1", g=1.0, max_episode_steps=7))
+    assert model.config.task == "Pendulum-v1" and model.learn(16).num_timesteps == 16
+    assert model._spec.max_episode_steps == 7
+    assert model.source().unwrapped.g == 1.0
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [((), "Which task"), (("MlpPolicy",), "Which task"), (("CnnPolicy", PENDULUM), "'CnnPolicy' is not a policy here")],
+)
+def test_no_environment_or_another_policy(given: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        PPO(*given, **OURS)
+
+
+def test_learn_as_it_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = make(verbose=1, tensorboard_log=tmp_path)
+    model.learn(total_timesteps=64, log_interval=2, tb_log_name="x", reset_num_timesteps=False)
+    assert capsys.readouterr().out.count("steps/s") == 2  # after two and four updates
+    model.learn(16, tb_log_name="x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x_1", "x_2"]
+    assert list((tmp_path / "x_1" / "tensorboard").rglob("events*"))
+    with pytest.raises(ConfigError, match="counts its steps on"):
+        model.learn(16, reset_num_timesteps=True)
+    with pytest.raises(ConfigError, match=r"total_timesteps = '20k' .* 20_000"):
+        model.learn("20k")
+
+
+def test_a_plain_function_is_a_callback_and_needs_no_other_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    monkeypatch.delitem(sys.modules, "stable_baselines3.common.callbacks", raising=False)
+    seen = []
+
+    def watch(found: dict[str, Any], _: dict[str, Any]) -> bool:
+        seen.append((found["self"].num_timesteps, found["rewards"].shape))
+        return found["self"].num_timesteps < 24
+
+    model = make(n_envs=2, steps_per_update=16)
+    model.learn(64, callback=watch)
+    assert seen == [(2 * (i + 1), (2,)) for i in range(12)] and model.num_timesteps == 32
+
+
+def test_what_it_says_of_itself(trained: Any) -> None:
+    assert repr(trained) == f"<PPO({PENDULUM!r}, critic='normal', weighting='accuracy', seed=[3, 8]) after 48 steps>"
+
+
+def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_path: Path) -> None:
+    file = trained.save(tmp_path / "m")
+    with pytest.raises(ConfigError, match="cannot act in Hopper-v5"):
+        PPO.load(file, env="Hopper-v5")
+    assert PPO.load(file, env=PENDULUM).num_timesteps == 48

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,16 +116,18 @@ def observers(model: Any, trainer: Trainer, callback: Any, stack: contextlib.Exi
 @contextlib.contextmanager
 def _watching(model: Any, trainer: Trainer, given: list[Any]) -> "Iterator[Replay]":
     """Stable-Baselines3's callbacks from the start of a training to its end."""
-    callbacks = _import("common.callbacks")
-    for one in given:
-        if not isinstance(one, callbacks.BaseCallback) and (inspect.isclass(one) or not callable(one)):
+    known = sys.modules.get("stable_baselines3.common.callbacks")  # there, if any of them is of its classes
+    functions = [one for one in given if known is None or not isinstance(one, known.BaseCallback)]
+    for one in functions:
+        if inspect.isclass(one) or not callable(one):
             raise ConfigError(
-                f"callback = {one!r} is not allowed: it must be an object with the methods of "
+                f"callback = {one!r} is not allowed: it must be a function, an object with the methods of "
                 "mcclt.training.loop.Observer, or a callback of Stable-Baselines3."
             )
-    callback = callbacks.CallbackList(
-        [c if isinstance(c, callbacks.BaseCallback) else callbacks.ConvertCallback(c) for c in given]
-    )
+    callback: Any = Functions(functions)
+    if len(functions) < len(given) or model._logger is not None:
+        callbacks = _import("common.callbacks")
+        callback = callbacks.CallbackList([callbacks.ConvertCallback(c) if c in functions else c for c in given])
     callback.init_callback(model)
     callback.on_training_start({"self": model, "total_timesteps": trainer.config.steps}, globals())
     callback.on_rollout_start()
@@ -132,6 +135,34 @@ def _watching(model: Any, trainer: Trainer, given: list[Any]) -> "Iterator[Repla
     with trainer.wrapped(lambda env: recorder):
         yield Replay(model, callback, recorder)
     callback.on_training_end()
+
+
+class Functions:
+    """Plain functions of (locals, globals), called as Stable-Baselines3 calls them, which they do not need."""
+
+    def __init__(self, functions: list[Any]) -> None:
+        self._functions = functions
+        self._locals: dict[str, Any] = {}
+
+    def init_callback(self, model: Any) -> None:
+        """Nothing: `on_training_start` tells of the model."""
+
+    def on_training_start(self, seen: dict[str, Any], everything: dict[str, Any]) -> None:
+        """Keeps what functions are given."""
+        self._locals, self._globals = dict(seen), everything
+
+    def update_locals(self, seen: dict[str, Any]) -> None:
+        """Another step."""
+        self._locals |= seen
+
+    def on_step(self) -> bool:
+        """Whether training goes on: no function returned False."""
+        return all([one(self._locals, self._globals) is not False for one in self._functions])
+
+    def on_rollout_start(self) -> None:
+        """Nothing."""
+
+    on_rollout_end = on_training_end = on_rollout_start
 
 
 class Recorder:
@@ -218,6 +249,8 @@ class Replay:
 
     def _log(self, trainer: Trainer, rows: list[Row]) -> None:
         """A line for each update of the first agent; if that has stopped, for what callbacks have recorded."""
+        if isinstance(self._callback, Functions):  # nobody records anything
+            return
         own = [row for row in rows if row["seed"] == self._model.seeds[0]]
         if not own and not trainer.evaluating:
             own = [{"step": trainer.step}]

@@ -11,19 +11,21 @@ model = PPO.load("hopper")
 
 import contextlib
 import dataclasses
+import itertools
 import secrets
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds, preset_settings
-from mcclt.envs.api import EnvSpec, task_name
+from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
 from mcclt.method.learner import AgentState, Learner, without_numbers
@@ -31,6 +33,8 @@ from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
 from mcclt.training.agent import Agent, ValueDistribution
+from mcclt.training.arguments import Settings
+from mcclt.training.compilation import use_cache
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
@@ -44,7 +48,6 @@ ELSEWHERE = {
     "steps": "pass it to learn(total_timesteps)",
     "groups": "`mcclt train --config` trains several groups",
     # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
-    "policy": "give only the environment; widths are policy_hidden and critic_hidden",
     "policy_kwargs": "use policy_hidden=(64, 64), policy_activation=, critic_hidden=, critic_activation=, ortho_init=, "
     "log_std_init=",
     "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
@@ -59,8 +62,6 @@ ELSEWHERE = {
     "rollout_buffer_class": "rollouts are arrays of one update",
     "rollout_buffer_kwargs": "rollouts are arrays of one update",
     "stats_window_size": "returns are averaged over the last 100 episodes",
-    "tensorboard_log": "use learn(..., log_dir=...)",
-    "verbose": "use learn(..., progress_bar=True)",
     "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
 }
 """Settings that are not keyword arguments of a model, and what to say instead."""
@@ -81,31 +82,40 @@ class Model(sb3.Methods):
 
     def __init__(
         self,
-        env: object,
+        task: object = None,
+        env: object = None,
         *,
         critic: str = "normal",
         weighting: str | None = None,
         seed: int | Sequence[int] | None = 0,
         preset: str | None = None,
-        **settings: Any,
+        policy: str | None = None,
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        """Makes untrained agents.
+        """Makes untrained agents: `PPO("Hopper-v5")`, or as in Stable-Baselines3 `PPO("MlpPolicy", "Hopper-v5")`.
 
         Args:
-            env: a task id such as "Hopper-v5", a `gymnasium.Env` class, a function that makes one, or an
-                `mcclt.envs.tasks.Task`.
+            task: a task id such as "Hopper-v5", a `gymnasium.Env` class, a function that makes one, an environment
+                that `gymnasium.make` made, or an `mcclt.envs.tasks.Task`.
+            env: the same, if `task` is "MlpPolicy" or left out.
             critic: plain, quantile, normal (MC-CLT) or ensemble, or one that you entered in `CRITICS`.
             weighting: uniform, accuracy or exploration, or one that you entered in `WEIGHTINGS`; by default as the
                 paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
             preset: "modern" (one for every task, of today's PPO and TRPO) or "paper" (the authors' best for one of
                 theirs); none by default.
+            policy: "MlpPolicy" or nothing: all policies are such.
+            verbose: 1: `learn` shows how far it is.
+            tensorboard_log: a directory in which each `learn` makes a run directory with TensorBoard events.
             **settings: any other setting of `AgentConfig` or `RunConfig`, on top of the preset, e.g.
                 `n_envs`, `gamma`, `w_tar`.
         """
         for name, instead in ELSEWHERE.items():
             if name in settings:
                 raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
+        env, self.verbose, self._tensorboard = self._source(policy, task, env), verbose, tensorboard_log
         ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
         of_run, of_agent = preset_settings(preset, task_name(env), self.algo, critic)
         agent = override(
@@ -120,6 +130,27 @@ class Model(sb3.Methods):
         self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
         self._adopt(self._trainer.config, self._trainer.spec, self._trainer.states[self.algo])
+
+    def _source(self, policy: object, task: object, env: object) -> object:
+        """What environments are made from, in whichever of their places it was given."""
+        given = [x for x in (policy, task, env) if x is not None]
+        source = given[-1] if given else "MlpPolicy"
+        for name in given[:-1]:
+            if name != "MlpPolicy":
+                raise ConfigError(
+                    f'{name!r} is not a policy here: give the environment alone, or "MlpPolicy" before it; widths are '
+                    "policy_hidden and critic_hidden."
+                )
+        if source == "MlpPolicy":
+            raise ConfigError(f"Which task? Name one, such as {type(self).__name__}('Hopper-v5').")
+        return remade(source) if isinstance(source, gym.Env) else source
+
+    def __repr__(self) -> str:
+        """What it is, as it would be typed, and how far it has learnt."""
+        config = next(iter(self.config.groups.values()))
+        seed = self.seeds[0] if len(self.seeds) == 1 else list(self.seeds)
+        parts = f"{self.config.task!r}, critic={config.critic!r}, weighting={config.weighting!r}, seed={seed}"
+        return f"<{type(self).__name__}({parts}) after {self.num_timesteps:,} steps>"
 
     def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
@@ -165,21 +196,35 @@ class Model(sb3.Methods):
         self,
         total_timesteps: int,
         callback: Any = None,
-        *,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = False,
         progress_bar: bool = False,
+        *,
         log_dir: str | Path | None = None,
     ) -> Self:
         """Trains every agent for `total_timesteps` more steps (rounded up to whole updates).
 
         Args:
             total_timesteps: environment steps per agent.
-            callback: is told of every update: an object with the methods of `mcclt.training.loop.Observer`, or a
-                callback of Stable-Baselines3 (see `mcclt.interop.sb3`), or a list of these.
+            callback: is told of every update: an object with the methods of `mcclt.training.loop.Observer`, a function
+                or a callback of Stable-Baselines3 (see `mcclt.interop.sb3`), or a list of these.
+            log_interval: updates between lines, if `verbose` or `progress_bar` shows them; about twenty lines in all by
+                default.
+            tb_log_name: name of the directory in `tensorboard_log`; the algorithm's by default.
+            reset_num_timesteps: False: steps are counted on, which is the only way here.
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
         """
-        if total_timesteps < 1:
-            raise ConfigError(f"total_timesteps = {total_timesteps} is not allowed: it must be at least 1.")
+        if not isinstance(total_timesteps, int | np.integer) or total_timesteps < 1:
+            raise ConfigError(
+                f"total_timesteps = {total_timesteps!r} is not allowed: it must be a whole number such as 20_000."
+            )
+        if reset_num_timesteps and self.num_timesteps:
+            raise ConfigError("reset_num_timesteps=True is not possible: a model counts its steps on. Make a new one.")
+        use_cache()
+        if log_dir is None and self._tensorboard is not None:
+            log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
         trainer = self._make_trainer()
         steps = trainer.step + int(total_timesteps)
         if steps == total_timesteps and with_decay(self._given) is not self._given:  # now it is known over how many
@@ -194,8 +239,8 @@ class Model(sb3.Methods):
             if log_dir is not None:
                 directory = runs.Run.create(Path(log_dir), self.config)
                 stack.callback(directory.close)
-            if progress_bar:
-                observers.append(stack.enter_context(Display(Console(), steps, trainer.step)))
+            if progress_bar or self.verbose:
+                observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))
             try:
                 Job(trainer, directory).run(observers)
             finally:
@@ -313,7 +358,10 @@ class Model(sb3.Methods):
         if cls is not Model and config.groups[name].algo != cls.algo:
             wanted = config.groups[name].algo.upper()
             raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
-        return cls._restored(*only_group(arrays, meta, name), source, env)
+        model = cls._restored(*only_group(arrays, meta, name), source, remade(env) if isinstance(env, gym.Env) else env)
+        if env is not None:  # found out now, not when it learns
+            _fitting_env(model, model._env, 0, 1).close()
+        return model
 
     @classmethod
     def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
@@ -327,6 +375,7 @@ class Model(sb3.Methods):
         states = dataclasses.replace(stored, numbers=numbers)
         model = cls.__new__(cls)
         model._env, model._trainer, model._stored = env, None, (arrays, meta, source)
+        model.verbose, model._tensorboard = 0, None
         model._given = config
         model._adopt(config, spec, jax.tree.map(jnp.asarray, states))
         return model
@@ -342,6 +391,29 @@ class TRPO(Model):
     """Trust-region policy optimisation with a value distribution and weights per state."""
 
     algo = "trpo"
+
+
+def remade(env: gym.Env) -> object:
+    """What makes more environments like one that `gymnasium.make` made: its id, if that says it all, or a function."""
+    spec = env.spec
+    if spec is None:
+        raise ConfigError(
+            f"{env!r} is one environment, and many are needed: give its class or a function that makes one."
+        )
+    settings = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    if not settings and spec == dataclasses.replace(gym.spec(spec.id), kwargs=spec.kwargs):
+        return spec.id
+
+    def make() -> gym.Env:
+        return gym.make(dataclasses.replace(spec, kwargs=settings))
+
+    make.__qualname__ = spec.id
+    return make
+
+
+def _numbered(folder: Path, name: str) -> Path:
+    """PPO_1, PPO_2, ...: the first that is not there yet, as Stable-Baselines3 names them."""
+    return next(path for i in itertools.count(1) if not (path := folder / f"{name}_{i}").exists())
 
 
 def with_suffix(path: str | Path) -> Path:
@@ -423,16 +495,10 @@ def evaluate_policy(
     """
     if n_eval_episodes < 1:
         raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
-    source = env if env is not None else model.source
+    source = model.source if env is None else remade(env) if isinstance(env, gym.Env) else env
     index = model.seeds[model._index(seed)]
-    config = model.config if env is None else dataclasses.replace(model.config, engine="auto", step_timeout=None)
-    vec = make_envs(config, source, [index], Purpose.EVAL_RESET, 0, min(n_envs, n_eval_episodes))
+    vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))
     try:
-        spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]
-        if spaces[0] != spaces[1]:
-            raise ConfigError(
-                f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
-            )
 
         def act(obs: np.ndarray) -> np.ndarray:
             return model._act(obs[0], deterministic, seed)[None]
@@ -445,6 +511,20 @@ def evaluate_policy(
     if return_episode_rewards:
         return returns[0].tolist(), lengths[0].tolist()
     return float(returns.mean()), float(returns.std())
+
+
+def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> VectorEnv:
+    """Environments for one agent of a model, or a `ConfigError` if it cannot act in them."""
+    own = source == model.source
+    config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
+    vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
+    spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]
+    if spaces[0] != spaces[1]:
+        vec.close()
+        raise ConfigError(
+            f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
+        )
+    return vec
 
 
 def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:

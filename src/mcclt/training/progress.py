@@ -16,9 +16,10 @@ LINES = 20
 class Display:
     """A `rich` bar with steps/s, time left, and the mean return with its spread over seeds, per group."""
 
-    def __init__(self, console: Console, total: int, start: int) -> None:
-        self.console, self.total = console, total
-        self._live = console.is_terminal
+    def __init__(self, console: Console, total: int, start: int, every: int | None = None) -> None:
+        """For a training of `total` steps; with a line after `every` so many updates, in place of the bar."""
+        self.console, self.total, self._every = console, total, every
+        self._live = console.is_terminal and every is None
         self._began, self._start = time.perf_counter(), start
         self._printed = start * LINES // total
         self._text = ""
@@ -52,7 +53,7 @@ class Display:
         self._text = describe(rows) if rows else self._text
         if self._live:
             self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=self._text)
-        elif step * LINES // self.total > self._printed or trainer.finished:
+        elif self._due(step, trainer) or trainer.finished:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
             self.console.print(
@@ -61,6 +62,9 @@ class Display:
                 markup=False,
                 emoji=False,
             )
+
+    def _due(self, step: int, trainer: Trainer) -> bool:
+        return trainer.update % self._every == 0 if self._every else step * LINES // self.total > self._printed
 
     def on_message(self, text: str) -> None:
         """Prints above the bar."""

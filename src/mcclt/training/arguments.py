@@ -1,0 +1,69 @@
+"""The keyword arguments of `PPO` and `TRPO`, for editors and type checkers: the settings of `mcclt.config` by name.
+
+A test keeps them equal to those; what each means is said there.
+"""
+
+from typing import Literal, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """Settings of an agent and of its run that a model takes beside its own arguments."""
+
+    gamma: float
+    gae_lambda: float
+    critic_gae_lambda: float | None
+    value_target: Literal["lambda", "monte_carlo", "td"]
+    weight_site: Literal["objective", "td_error"]
+    normalize_obs: bool
+    normalize_reward: bool
+    ortho_init: bool
+    policy_hidden: tuple[int, ...]
+    policy_activation: Literal["tanh", "relu", "silu", "elu"]
+    policy_layer_norm: bool
+    log_std_init: float
+    target_kl: float | None
+    learning_rate: float
+    learning_rate_end: float | None
+    policy_iterations: int
+    clip_range: float
+    ent_coef: float
+    normalize_advantage: Literal["batch", "minibatch"]
+    cg_max_steps: int
+    cg_damping: float
+    line_search_shrinking_factor: float
+    line_search_max_iter: int
+    kl_direction: Literal["old_new", "new_old"]
+    kl_over_actions: Literal["sum", "mean"]
+    critic_hidden: tuple[int, ...]
+    critic_activation: Literal["tanh", "relu", "silu", "elu"]
+    critic_layer_norm: bool
+    critic_learning_rate: float
+    critic_learning_rate_end: float | None
+    critic_iterations: int
+    minibatch_size: int | None
+    max_grad_norm: float | None
+    decay_steps: int | None
+    members: int | None
+    n_quantiles: int
+    kappa: float
+    guide: Literal["quantile", "symmetric"]
+    variance_head: Literal["variance", "log_variance", "std"]
+    variance_floor: float
+    trunk: Literal["separate", "shared"]
+    qr_target: Literal["shifted", "bellman"]
+    crossing_error: float | None
+    w_tar: float
+    w_min: float
+    temperature: Literal["log", "paper"]
+    engine: str
+    n_envs: int
+    stagger: bool
+    steps_per_update: int
+    max_episode_steps: int | None
+    threads: int | None
+    eval_freq: int
+    eval_episodes: int
+    final_episodes: int
+    checkpoint_freq: int
+    on_nan: Literal["raise", "stop", "restart"]
+    step_timeout: float | None
