@@ -63,10 +63,9 @@ def measure(task: str, axis: str, repeats: int, console: Console) -> list[dict[s
         seconds, floors = [], []
         for _ in range(repeats):
             raw, peak = raw_speed(task, config.n_envs * len(config.seeds)), gemm_peak()
-            took, logged = time_update(trainer)
-            iterations = statistics.mean(row["train/policy_iterations"] for row in logged)
-            flops = necessary_flops(trainer.learners["one"], STEPS, iterations)
-            seconds.append(took)
+            update = time_update(trainer)
+            flops = necessary_flops(trainer.learners["one"], STEPS, update["iterations"])
+            seconds.append(update["whole"])
             floors.append(len(config.seeds) * (STEPS / raw + flops / peak))
         trainer.close()
         ratios = [took / floor for took, floor in zip(seconds, floors, strict=True)]

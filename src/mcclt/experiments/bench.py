@@ -8,16 +8,15 @@ be avoided, at the rate of a large matrix product.
 import concurrent.futures
 import contextlib
 import dataclasses
-import multiprocessing
 import os
 import platform
 import signal
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.synchronize import Barrier
+import timeit
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,11 @@ import numpy as np
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs import make_vec
 from mcclt.envs.api import available_cores
-from mcclt.experiments.workers import prepare_child
+from mcclt.experiments.workers import Processes
 from mcclt.method import critics, nets
 from mcclt.method.critics import Sample
-from mcclt.method.learner import Learner
+from mcclt.method.learner import AgentState, Learner, Lesson
+from mcclt.method.nets import Params
 from mcclt.method.policy_updates import PolicySample
 from mcclt.training import plugins
 from mcclt.training.population import on_cpu
@@ -50,15 +50,7 @@ GEMM = 2048
 
 
 def measure(task: str, algo: str, updates: int, width: int, population: int) -> dict[str, Any]:
-    """Everything on this machine: the engine, matrix products, each part of an update, whole updates, populations.
-
-    Args:
-        task: the task to step.
-        algo: ppo or trpo.
-        updates: updates timed per variant.
-        width: of the critics.
-        population: seeds trained together; 0: none.
-    """
+    """Everything on this machine: the engine, matrix products, each part of an update, whole updates, populations."""
     base = RunConfig(task, steps=10**9, eval_freq=0, final_episodes=0)
     agents = {name: AgentConfig(algo=algo, critic_hidden=(width,) * 2, **settings) for name, settings in TIMED.items()}
     raw, peak, rows = time_variants(base, agents, updates)
@@ -85,13 +77,12 @@ def measure(task: str, algo: str, updates: int, width: int, population: int) -> 
 
 def best_of(function: Callable[[], Any], repeats: int) -> float:
     """Seconds of the fastest of several calls, after one that compiles."""
-    jax.block_until_ready(function())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+
+    def call() -> None:
         jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return min(times)
+
+    call()
+    return min(timeit.repeat(call, repeat=repeats, number=1))
 
 
 def gemm_peak() -> float:
@@ -118,142 +109,138 @@ def raw_speed(task: str, n_envs: int) -> float:
     return steps / (env.physics_seconds or spent)
 
 
-def time_variants(
-    base: RunConfig, agents: dict[str, AgentConfig], updates: int
-) -> tuple[float, float, list[dict[str, Any]]]:
-    """Raw speed, peak and whole updates of every variant, turn by turn, so that noise falls on all alike.
+def time_update(trainer: Trainer) -> dict[str, float]:
+    """Seconds of one update, `whole`, and of its `collect`; and the policies' `iterations`. Leaves nothing under way.
 
     A critic is fitted while the next rollout is collected, so an update is timed between two others, and the time
     of its collecting includes what the fit before it takes away.
-
-    Returns:
-        Medians of the simulator's steps/s and of the matrix products' FLOP/s, and a row per variant.
     """
-    trainers = {name: Trainer(dataclasses.replace(base, groups={"bench": config})) for name, config in agents.items()}
-    for trainer in trainers.values():
-        trainer.advance()  # compiles
-    whole: dict[str, list[float]] = {name: [] for name in agents}
-    collect: dict[str, list[float]] = {name: [] for name in agents}
-    iterations: dict[str, list[float]] = {name: [] for name in agents}
-    raws, peaks = [], []
-    for _ in range(updates):
-        raws.append(raw_speed(base.task, base.n_envs))
-        peaks.append(gemm_peak())
-        for name, trainer in trainers.items():
-            seconds, rows = time_update(trainer)
-            whole[name].append(seconds)
-            collect[name].append(trainer.timing["collect"])
-            iterations[name].append(rows[0]["train/policy_iterations"])
-    raw, peak = statistics.median(raws), statistics.median(peaks)
-    rows = []
-    for name, trainer in trainers.items():
-        learner = trainer.learners["bench"]
-        steps = base.steps_per_update
-        mean_iterations = statistics.mean(iterations[name])
-        parts = time_parts(learner, steps, mean_iterations)
-        flops = necessary_flops(learner, steps, mean_iterations)
-        seconds = statistics.median(whole[name])
-        floor = steps / raw + flops / peak
-        rows.append(
-            {
-                "variant": name,
-                "steps_per_second": steps / seconds,
-                "seconds": {"whole": seconds, "collect": statistics.median(collect[name]), **parts},
-                "policy_iterations": mean_iterations,
-                "gflop": flops / 1e9,
-                "floor_seconds": floor,
-                "whole_over_floor": seconds / floor,
-                "critic_parameters": nets.count(trainer.states["bench"].critic),
-            }
-        )
-        trainer.close()
-    plain = rows[0]
-    for row in rows:
-        row["time_over_plain"] = row["seconds"]["whole"] / plain["seconds"]["whole"]
-        row["parameters_over_plain"] = row["critic_parameters"] / plain["critic_parameters"]
-    return raw, peak, rows
-
-
-def time_update(trainer: Trainer) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds of one update among others, of three; and the rows it logs. Leaves nothing under way."""
     trainer.advance()
     start = time.perf_counter()
     trainer.advance()
     rows = trainer.advance()
     seconds = (time.perf_counter() - start) / 2
     jax.block_until_ready(trainer.states)
-    return seconds, rows
+    iterations = statistics.mean(row["train/policy_iterations"] for row in rows)
+    return {"whole": seconds, "collect": trainer.timing["collect"], "iterations": iterations}
 
 
-def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
-    """Seconds of the policy's and the critic's update alone, on random numbers of the right shape."""
-    rng = np.random.default_rng(0)
+@contextlib.contextmanager
+def compiled(base: RunConfig, agents: dict[str, AgentConfig]) -> Iterator[dict[str, Trainer]]:
+    """Trainers of some agents that have made their first update, to be timed turn by turn: noise falls on all alike."""
+    with contextlib.ExitStack() as stack:
+        trainers = {}
+        for name, agent in agents.items():
+            trainer = Trainer(dataclasses.replace(base, groups={"bench": agent}))
+            trainers[name] = stack.enter_context(contextlib.closing(trainer))
+            trainer.advance()
+        yield trainers
+
+
+def time_variants(
+    base: RunConfig, agents: dict[str, AgentConfig], updates: int
+) -> tuple[float, float, list[dict[str, Any]]]:
+    """Raw speed, peak and whole updates of every variant.
+
+    Returns:
+        Medians of the simulator's steps/s and of the matrix products' FLOP/s, and a row per variant.
+    """
+    raws, peaks, steps = [], [], base.steps_per_update
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in agents}
+    rows: list[dict[str, Any]] = []
+    with compiled(base, agents) as trainers:
+        for _ in range(updates):
+            raws.append(raw_speed(base.task, base.n_envs))
+            peaks.append(gemm_peak())
+            for name, trainer in trainers.items():
+                turns[name].append(time_update(trainer))
+        raw, peak = statistics.median(raws), statistics.median(peaks)
+        for name, trainer in trainers.items():
+            learner = trainer.learners["bench"]
+            seconds = {part: statistics.median(turn[part] for turn in turns[name]) for part in ("whole", "collect")}
+            iterations = statistics.mean(turn["iterations"] for turn in turns[name])
+            flops = necessary_flops(learner, steps, iterations)
+            row: dict[str, Any] = {
+                "variant": name,
+                "steps_per_second": steps / seconds["whole"],
+                "seconds": seconds | time_parts(learner, steps, iterations),
+                "policy_iterations": iterations,
+                "gflop": flops / 1e9,
+                "floor_seconds": steps / raw + flops / peak,
+                "critic_parameters": nets.count(trainer.states["bench"].critic),
+            }
+            plain = rows[0] if rows else row
+            row["whole_over_floor"] = seconds["whole"] / row["floor_seconds"]
+            row["time_over_plain"] = seconds["whole"] / plain["seconds"]["whole"]
+            row["parameters_over_plain"] = row["critic_parameters"] / plain["critic_parameters"]
+            rows.append(row)
+    return raw, peak, rows
+
+
+def material(learner: Learner, size: int) -> tuple[AgentState, Lesson, PolicySample]:
+    """A new agent, and random numbers of the shape of what its critic and its policy learn from."""
+    rng, key = np.random.default_rng(0), jax.random.key(0)
     obs = jnp.asarray(rng.normal(size=(size, learner.obs_size)), jnp.float32)
     numbers = jnp.asarray(rng.normal(size=size), jnp.float32)
     state = learner.init(jnp.uint32(0))
     bars = learner.predict(state, obs).bars
-    sample = Sample(obs, numbers, numbers, numbers, numbers, bars, bars)
-    lesson = critics.divide(learner.critic, sample, jax.random.key(0))
+    lesson = critics.divide(learner.critic, Sample(obs, numbers, numbers, numbers, numbers, bars, bars), key)
+    action = learner.policy.sample(state.policy, obs, learner.policy.noise(key, (size,)))
+    return state, lesson, PolicySample(obs, action, numbers, jnp.ones(size), key)
+
+
+def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
+    """Seconds of the policy's and the critic's update alone."""
+    state, lesson, sample = material(learner, size)
     fit = jax.jit(lambda s: learner.fit(s, lesson, learner.config.critic_iterations))
-    action = learner.policy.sample(state.policy, obs, learner.policy.noise(jax.random.key(0), (size,)))
-    policy_sample = PolicySample(obs, action, numbers, jnp.ones(size), jax.random.key(0))
-    improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, policy_sample))
+    improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, sample))
+    predict = jax.jit(learner.predict)
     policy = best_of(lambda: improve(state), 3)
     if learner.config.algo == "ppo":  # per iteration (one more than counted: the last finds the limit crossed)
         done = float(improve(state)[2]["train/policy_iterations"])
         policy *= (iterations + 1) / (done + 1)
-    predict = jax.jit(learner.predict)
     return {
         "policy": policy,
         "critic": best_of(lambda: fit(state), 3),
-        "values": 2 * best_of(lambda: predict(state, obs), 5),
+        "values": 2 * best_of(lambda: predict(state, sample.obs), 5),
     }
 
 
 def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
-    """Operations of one update's matrix products: 2·B·I·J forward, twice that backward.
+    """Operations of one update as XLA counts them, nearly all in matrix products.
 
-    The gradient with respect to the observations is not needed, so the first layer's backward pass counts
-    once. TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
+    TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
     """
-    config = learner.config
+    state, lesson, sample = material(learner, size)
+    policy, critic, config = learner.policy, learner.critic, learner.config
 
-    def passes(params: Any, batch: float) -> tuple[float, float]:
-        layers = [layer["w"].shape for layer in jax.tree.leaves(params, is_leaf=lambda x: "w" in x)]
-        forward = sum(2 * batch * i * j for i, j in layers)
-        return forward, 3 * forward - 2 * batch * layers[0][0] * layers[0][1]
+    def flops(function: Callable[[Any], Any], params: Params) -> float:
+        return (jax.jit(function).lower(params).cost_analysis() or {})["flops"]
 
-    state = learner.init(jnp.uint32(0))
-    share = size / learner.critic.members
-    total = 0.0
-    for member in state.critic:
-        for part in member.values() if isinstance(member, dict) else (member,):
-            forward, both = passes(part, 1.0)
-            total += config.critic_iterations * both * share + 2 * forward * size
-    forward, both = passes(state.policy["mlp"], size)
-    total += both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
-    return total + 2 * forward
+    def log_prob(params: Params) -> jax.Array:
+        return jnp.sum(policy.log_prob(policy.distribution(params, sample.obs), sample.action))
+
+    fit = flops(jax.grad(lambda params: critics.total_loss(critic, params, lesson)), state.critic)
+    values = flops(lambda params: critic.predict(params, sample.obs), state.critic)
+    forward, both = flops(log_prob, state.policy), flops(jax.grad(log_prob), state.policy)
+    steps = both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
+    return config.critic_iterations * fit + 2 * values + steps + 2 * forward
 
 
 def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: int) -> dict[str, Any]:
     """The same update for one seed and for many, turn by turn; and memory from first to last update."""
-    one, many = (Trainer(dataclasses.replace(base, seeds=tuple(range(n)), groups={"bench": agent})) for n in (1, seeds))
-    times: dict[str, list[float]] = {"one": [], "many": []}
-    memory = []
-    for trainer in (one, many):
-        trainer.advance()
-    for _ in range(max(2, updates // 2)):
-        for name, trainer in (("one", one), ("many", many)):
-            times[name].append(time_update(trainer)[0])
-        memory.append(memory_mib())
-    one.close()
-    many.close()
-    single, several = statistics.median(times["one"]), statistics.median(times["many"])
+    turns, memory = [], []
+    many = dataclasses.replace(base, seeds=tuple(range(seeds)))
+    with compiled(base, {"one": agent}) as one, compiled(many, {"many": agent}) as several:
+        for _ in range(max(2, updates // 2)):
+            turns.append({name: time_update(trainer)["whole"] for name, trainer in (one | several).items()})
+            memory.append(memory_mib())
+    seconds_one, seconds_all = (statistics.median(turn[name] for turn in turns) for name in ("one", "many"))
     return {
         "seeds": seeds,
-        "seconds_one": single,
-        "seconds_all": several,
-        "cost_over_one": several / single,
+        "seconds_one": seconds_one,
+        "seconds_all": seconds_all,
+        "cost_over_one": seconds_all / seconds_one,
         "memory_mib": memory,
     }
 
@@ -270,45 +257,28 @@ def time_processes(
         The number of processes, and by variant the seconds of an update of all seeds.
     """
     count = min(seeds, available_cores())
-    context = multiprocessing.get_context("spawn")
-    together = context.Barrier(count)
-    with contextlib.ExitStack() as stack:
-        futures = []
-        for place in range(count):
-            pool = stack.enter_context(ProcessPoolExecutor(1, context, _prepare, (place, count, together)))
-            share = dataclasses.replace(base, seeds=tuple(range(place, seeds, count)))
-            futures.append(pool.submit(_time_share, share, agents, max(2, updates // 2)))
+    with contextlib.closing(Processes(count, pin=True)) as processes:
+        together = processes.manager.Barrier(count)
+        shares = [dataclasses.replace(base, seeds=tuple(range(place, seeds, count))) for place in range(count)]
+        futures = [processes.call(_time_share, share, agents, max(2, updates // 2), together) for share in shares]
         try:
-            for future in concurrent.futures.as_completed(futures):
-                future.result()
+            times = [future.result() for future in concurrent.futures.as_completed(futures)]
         finally:
             together.abort()  # nobody waits for one that failed
-        times = [future.result() for future in futures]
     return count, {name: max(own[name] for own in times) for name in agents}
 
 
-_together: Barrier
-"""In a process of `time_processes`: where all wait for each other."""
-
-
-def _prepare(place: int, count: int, together: Barrier) -> None:
-    """A process as `--workers` has it, but ended by Ctrl-C: it has nothing to save."""
-    global _together
-    _together = together
-    prepare_child(place, count)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    plugins.import_named()
-
-
-def _time_share(base: RunConfig, agents: dict[str, AgentConfig], updates: int) -> dict[str, float]:
+def _time_share(
+    base: RunConfig, agents: dict[str, AgentConfig], updates: int, together: threading.Barrier
+) -> dict[str, float]:
     """Median seconds of an update, by variant, all processes at the same one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it has nothing to save
+    plugins.import_named()
     found = {}
     for name, agent in agents.items():
-        trainer = Trainer(dataclasses.replace(base, groups={"bench": agent}))
-        trainer.advance()  # compiles
-        _together.wait()
-        found[name] = statistics.median(time_update(trainer)[0] for _ in range(updates))
-        trainer.close()
+        with compiled(base, {name: agent}) as trainers:
+            together.wait()
+            found[name] = statistics.median(time_update(trainers[name])["whole"] for _ in range(updates))
     return found
 
 
@@ -330,38 +300,41 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
     seeds = max(1, agents // len(groups))
     config = RunConfig(task, tuple(range(seeds)), 10**9, groups, engine="warp", eval_freq=0, final_episodes=0)
     worlds = seeds * len(groups) * config.n_envs
-    trainer = Trainer(config)
-    assert isinstance(trainer.env, WarpVectorEnv)
-    started = time.perf_counter()
-    trainer.advance()
-    trainer.evaluate(config.eval_episodes, 0)
-    compiling = time.perf_counter() - started
-    seconds: dict[str, list[float]] = {"physics": [], "collect": [], "improve": [], "fit": [], "evaluate": []}
-    for k in range(updates):  # one thing after the other
-        if k < REPLAYED:
-            steps, spent = time_physics(trainer.env, trainer.advance)
-            seconds["physics"].append(spent / steps * worlds * config.horizon)
-        else:
-            trainer.advance()
-        seconds["collect"].append(trainer.timing["collect"])
-        seconds["improve"].append(trainer.timing["learn"])
-        started = time.perf_counter()
-        jax.block_until_ready(trainer.states)
-        seconds["fit"].append(time.perf_counter() - started)
-    started = time.perf_counter()
-    trainer.evaluate(config.eval_episodes, 1)
-    seconds["evaluate"].append((time.perf_counter() - started) * config.steps_per_update / RunConfig.eval_freq)
-    trainer.extend(eval_freq=RunConfig.eval_freq)
-    last = 2 * RunConfig.eval_freq // config.steps_per_update
-    started = time.perf_counter()
-    for _ in range(last):  # as in training: critics are fitted, and agents evaluated, while rollouts are collected
-        trainer.advance()
-    trainer.flush()  # the second evaluation
-    whole = (time.perf_counter() - started) / last
-    jax.block_until_ready(trainer.states)
-    trainer.close()
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
     per_update = worlds * config.horizon
+    seconds: dict[str, list[float]] = {}
+
+    @contextlib.contextmanager
+    def timed(part: str, times: float = 1) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        seconds.setdefault(part, []).append(times * (time.perf_counter() - start))
+
+    with contextlib.closing(Trainer(config)) as trainer:
+        assert isinstance(trainer.env, WarpVectorEnv)
+        with timed("first"):
+            trainer.advance()
+            trainer.evaluate(config.eval_episodes, 0)
+        for k in range(updates):  # one thing after the other
+            if k < REPLAYED:
+                steps, spent = time_physics(trainer.env, trainer.advance)
+                seconds.setdefault("physics", []).append(spent / steps * per_update)
+            else:
+                trainer.advance()
+            seconds.setdefault("collect", []).append(trainer.timing["collect"])
+            seconds.setdefault("improve", []).append(trainer.timing["learn"])
+            with timed("fit"):
+                jax.block_until_ready(trainer.states)
+        with timed("evaluate", times=config.steps_per_update / RunConfig.eval_freq):
+            trainer.evaluate(config.eval_episodes, 1)
+        trainer.extend(eval_freq=RunConfig.eval_freq)
+        last = 2 * RunConfig.eval_freq // config.steps_per_update
+        with timed("together", times=1 / last):
+            for _ in range(last):  # as in training: critics are fitted, agents evaluated, while rollouts are collected
+                trainer.advance()
+            trainer.flush()  # the second evaluation
+        jax.block_until_ready(trainer.states)
+    medians = {part: statistics.median(values) for part, values in seconds.items()}
+    first = medians.pop("first")
     stats = jax.devices()[0].memory_stats() or {}
     return {
         "task": task,
@@ -372,9 +345,9 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
         "physics_steps_per_second": per_update / medians["physics"],
         "collect_steps_per_second": per_update / medians["collect"],
         "collect_over_physics": medians["physics"] / medians["collect"],
-        "steps_per_second": per_update / whole,
-        "seconds_per_update": {**medians, "together": whole},
-        "first_update_and_evaluation_seconds": compiling,
+        "steps_per_second": per_update / medians["together"],
+        "seconds_per_update": medians,
+        "first_update_and_evaluation_seconds": first,
         "gpu_memory_mib": stats.get("peak_bytes_in_use", 0) / 2**20,
     }
 

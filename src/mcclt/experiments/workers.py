@@ -1,7 +1,6 @@
 """Where units are trained: in this process, in several, or on a Ray cluster."""
 
 import contextlib
-import functools
 import logging
 import multiprocessing
 import os
@@ -82,25 +81,28 @@ class Processes(Workers):
         """
         self.capacity, self._pin = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-        self._manager = SyncManager(ctx=self._context)
-        self._manager.start(interrupts.end_with_parent)
-        self._queue, self._stop = self._manager.Queue(), self._manager.Event()
+        self.manager = SyncManager(ctx=self._context)
+        self.manager.start(interrupts.end_with_parent)
+        self._queue, self._stop = self.manager.Queue(), self.manager.Event()
         self._pools = [self._pool(place) for place in range(count)]
-        self._futures: dict[int, Future[Outcome]] = {}
+        self._futures: dict[int, Future[Any]] = {}
 
     def _pool(self, place: int) -> ProcessPoolExecutor:
         count = self.capacity if self._pin else 1
-        return ProcessPoolExecutor(1, self._context, prepare_child, (place % count, count))
+        return ProcessPoolExecutor(1, self._context, _prepare, (place % count, count))
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
-        """Begins it in a free process, a new one if that has died."""
+        """Begins it in a free process."""
+        return self.call(_train_in_child, unit, folder, self._queue, self._stop)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Calls a function in a free process, a new one if that has died."""
         place = next(i for i in range(self.capacity) if i not in self._futures or self._futures[i].done())
-        work = functools.partial(_train_in_child, unit, folder, self._queue, self._stop)
         try:
-            self._futures[place] = self._pools[place].submit(work)
+            self._futures[place] = self._pools[place].submit(function, *args)
         except BrokenProcessPool:
             self._pools[place] = self._pool(place)
-            self._futures[place] = self._pools[place].submit(work)
+            self._futures[place] = self._pools[place].submit(function, *args)
         return self._futures[place]
 
     def news(self) -> Iterator[News]:
@@ -118,10 +120,10 @@ class Processes(Workers):
         thread.join()
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
-        self._manager.shutdown()
+        self.manager.shutdown()
 
 
-def prepare_child(place: int, count: int) -> None:
+def _prepare(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
     interrupts.end_with_parent()
     for number in interrupts.SIGNALS:  # while it trains, `interrupts` hears them; else the parent does
