@@ -75,6 +75,8 @@ class AgentConfig:
     """PPO: how much the policy's entropy counts beside the surrogate."""
     normalize_advantage: Literal["batch", "minibatch"] = "batch"
     """PPO: over which states advantages are brought to mean 0 and deviation 1."""
+    recompute_advantages: bool = False
+    """PPO: passes of policy and critic take turns, and each of the policy's has advantages by the critic so far."""
     cg_max_steps: int = 10
     """TRPO: conjugate-gradient iterations."""
     cg_damping: float = 0.1
@@ -155,6 +157,11 @@ class AgentConfig:
             "target_kl = None",
             "more than 0 for trpo, whose step it limits",
         )
+        require(
+            not self.recompute_advantages or self.critic_iterations % self.policy_iterations == 0,
+            f"critic_iterations = {self.critic_iterations}",
+            f"a multiple of policy_iterations ({self.policy_iterations}) with recompute_advantages",
+        )
         for name in ("gamma", "gae_lambda", "critic_gae_lambda"):
             value = getattr(self, name)
             require(value is None or 0 <= value <= 1, f"{name} = {value}", "in [0, 1]")
@@ -191,7 +198,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "policy": (
         *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "log_std_init"),
         *("target_kl", "learning_rate", "learning_rate_end", "policy_iterations", "clip_range", "ent_coef"),
-        *("normalize_advantage", "minibatch_size", "max_grad_norm", "decay_steps"),
+        *("normalize_advantage", "recompute_advantages", "minibatch_size", "max_grad_norm", "decay_steps"),
         *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
         *("kl_direction", "kl_over_actions"),
     ),

@@ -70,8 +70,23 @@ class Rollout:
     """[T, E, O] the true successor, also where the environment was reset."""
 
 
+class Seen(NamedTuple):
+    """A rollout as one agent sees it: normalised, where it does that."""
+
+    obs: jax.Array
+    """[B, O] as the policy saw them."""
+    next_obs: jax.Array
+    """[B, O]."""
+    rollout: Rollout
+    """With rewards in the unit that the critic learns in."""
+    norm: Normaliser
+    """Statistics that know this rollout."""
+    change: jax.Array | None
+    """[] the critic's values times this are in that unit; none where no unit changes."""
+
+
 class Study(NamedTuple):
-    """What one agent makes of a rollout before it learns anything."""
+    """What one agent makes of a rollout by what its critic says of it."""
 
     sample: PolicySample
     """For the policy."""
@@ -114,6 +129,7 @@ class Spaces(Protocol):
 
 STEPS = {
     "init": ("policy", "critic", "targets"),
+    "take_turns": ("policy", "critic", "weights", "targets"),
     "study": ("critic", "weights", "targets"),
     "step_policy": ("policy",),
     "fit": ("critic",),
@@ -162,6 +178,11 @@ class Learner:
         policy = self.policy if "policy" in STEPS[step] else None
         return step, parts, policy, self.obs_size, self.n_envs, self.steps_per_update
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether policy and critic learn by turns, in `take_turns`; otherwise the critic may learn later."""
+        return self.config.recompute_advantages
+
     def settings(self, part: str, numbers: Numbers) -> AgentConfig:
         """The settings of one part, as an agent with these numbers has them."""
         return self._structures[part].settings(numbers)
@@ -187,6 +208,10 @@ class Learner:
             )
         if critic.members < critic.min_members:
             raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
+        if self.in_turns and not hasattr(self._policy_update, "one_pass"):
+            raise ConfigError(
+                f"recompute_advantages needs an algo that learns in passes, and {self.config.algo!r} does not."
+            )
 
     def init(self, seed: jax.Array, numbers: Numbers | None = None) -> AgentState:
         """A new agent; with the numbers of its own configuration, unless others are given."""
@@ -230,6 +255,8 @@ class Learner:
 
     def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
         """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
+        if self.in_turns:
+            return self.take_turns(state, rollout)
         state, lesson, metrics = self.improve(state, rollout)
         return self.accept(state, self.fit(state, lesson, self.config.critic_iterations)), metrics
 
@@ -242,18 +269,56 @@ class Learner:
         new, metrics = self.step_policy(state, study.sample)
         return study.noted_in(new), study.lesson, metrics | study.metrics
 
-    def study(self, state: AgentState, rollout: Rollout) -> Study:
-        """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
-        config, raw = self.settings("targets", state.numbers), rollout
-        critic, weighting = self.critic_of(state.numbers), self.weighting_of(state.numbers)
+    def take_turns(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+        """A whole update of an agent that recomputes advantages: passes of the policy, each with some of the critic.
+
+        Ratios stay those to the policy that collected the rollout. Once the KL stops it, only the critic goes on.
+        """
+        seen, passes = self.see(state, rollout), self.config.policy_iterations
+        update: Any = self.policy_update_of(state.numbers)
+        log_prob, progress = update.log_prob(state.policy, seen.obs, flatten(rollout.action)), self._progress(state)
+        # The critic's first pass is made in the new unit of rewards, and so are its values from then on.
+        units = None if seen.change is None else jnp.ones(passes).at[0].set(seen.change)
+
+        def turn(carry: tuple[Any, AgentState], unit: jax.Array | None) -> tuple[Any, Any]:
+            now, agent = carry
+            study = self.judge(agent, seen._replace(change=unit))
+            now = update.one_pass(now, study.sample._replace(log_prob=log_prob, progress=progress))
+            fitted = self.fit(
+                replace(agent, update=agent.update + 1), study.lesson, self.config.critic_iterations // passes
+            )
+            agent = replace(agent, critic=fitted.critic, critic_opt=fitted.critic_opt)
+            return (now, agent), (study.temperature, study.metrics)
+
+        start = (update.start(state.policy, state.policy_opt), state)
+        (now, fitted), (temperatures, metrics) = jax.lax.scan(turn, start, units, passes)
+        fitted = replace(fitted, temperature=temperatures[-1], norm=seen.norm)
+        new, more = self._with_policy(self.accept(state, fitted), update.finish(now), seen.obs)
+        return new, more | jax.tree.map(lambda x: x[0], metrics)
+
+    def see(self, state: AgentState, raw: Rollout) -> Seen:
+        """A rollout as it was collected, normalised."""
+        gamma = self.settings("targets", state.numbers).gamma
         # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
-        norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, config.gamma)
+        norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, gamma)
         obs, next_obs = (normalisation.normalise_obs(norm, flatten(x)) for x in (raw.obs, raw.next_obs))
         rollout = replace(raw, reward=normalisation.normalise_reward(norm, raw.reward))
+        change = normalisation.change_of_unit(state.norm, norm)
+        return Seen(obs, next_obs, rollout, normalisation.absorb_obs(norm, raw.obs), change)
+
+    def study(self, state: AgentState, rollout: Rollout) -> Study:
+        """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
+        return self.judge(state, self.see(state, rollout))
+
+    def judge(self, state: AgentState, seen: Seen) -> Study:
+        """The same of a rollout that is normalised already."""
+        config = self.settings("targets", state.numbers)
+        critic, weighting = self.critic_of(state.numbers), self.weighting_of(state.numbers)
+        obs, next_obs, rollout, norm, change = seen
 
         # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
         now, after = (critic.predict(state.critic, x) for x in (obs, next_obs))
-        if (change := normalisation.change_of_unit(state.norm, norm)) is not None:
+        if change is not None:
             now, after = in_unit(now, change), in_unit(after, change)
 
         # Line 15: the temperature T, and the weights w(s) it gives.
@@ -298,16 +363,23 @@ class Learner:
         }
         if norm.returns is not None:
             metrics["value/reward_unit"] = normalisation.scale_of(norm.returns)
-        norm = normalisation.absorb_obs(norm, raw.obs)
         return Study(policy_sample, lesson, temperature.value, norm, metrics)
 
     def step_policy(self, state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
         """Line 18: the policy, before the critic; asks no critic. It counts as this update's."""
+        sample, update = sample._replace(progress=self._progress(state)), self.policy_update_of(state.numbers)
+        return self._with_policy(state, update.update(state.policy, state.policy_opt, sample), sample.obs)
+
+    def _progress(self, state: AgentState) -> jax.Array:
+        """How far the decay of the policy's learning rate has come."""
         own = self.settings("policy", state.numbers)
-        sample = sample._replace(progress=optimisers.progress(state.update, self.steps_per_update, own.decay_steps))
-        policy, policy_opt, metrics = self.policy_update_of(state.numbers).update(
-            state.policy, state.policy_opt, sample
-        )
+        return optimisers.progress(state.update, self.steps_per_update, own.decay_steps)
+
+    def _with_policy(
+        self, state: AgentState, found: tuple[Params, Any, Metrics], obs: jax.Array
+    ) -> tuple[AgentState, Metrics]:
+        """The agent with the policy that an update found at obs, if it is finite everywhere; it has made one more."""
+        policy, policy_opt, metrics = found
         (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
         new = replace(
             state,
@@ -317,7 +389,7 @@ class Learner:
             skipped=state.skipped + skipped,
         )
         return new, metrics | {
-            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, sample.obs))),
+            "train/entropy": jnp.mean(self.policy.entropy(self.policy.distribution(policy, obs))),
             "train/skipped": new.skipped.astype(jnp.float32),
         }
 

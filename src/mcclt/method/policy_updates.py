@@ -30,6 +30,8 @@ class PolicySample(NamedTuple):
     """[] for an update that draws something: what it draws with."""
     progress: ArrayLike | None = 0.0
     """[] how far the decay of learning rates has come, 0 to 1."""
+    log_prob: jax.Array | None = None
+    """[B] of the actions when they were drawn, for a pass of PPO."""
 
 
 class PolicyUpdate(Protocol):
@@ -42,6 +44,22 @@ class PolicyUpdate(Protocol):
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """New parameters, new optimiser state, metrics."""
         ...
+
+
+class Passes(NamedTuple):
+    """PPO under way."""
+
+    steps: jax.Array
+    params: Params
+    opt_state: Any
+    stopped: jax.Array
+    """[] whether it is over, for the KL."""
+    loss: jax.Array
+    """[] before the first step."""
+    kl: jax.Array
+    """[] before the last step."""
+    clipped: jax.Array
+    """[] likewise."""
 
 
 @final
@@ -58,12 +76,10 @@ class Ppo:
         """Adam's moments; they live on across updates, as in Spinning Up."""
         return optimisers.ADAM.init(params)
 
-    def loss(
-        self, params: Params, sample: PolicySample, log_prob_old: jax.Array
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    def loss(self, params: Params, sample: PolicySample) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         """(What is minimised, (−mean surrogate, approximate KL, share of clipped ratios))."""
         dist = self.policy.distribution(params, sample.obs)
-        log_ratio = self.policy.log_prob(dist, sample.action) - log_prob_old
+        log_ratio = self.policy.log_prob(dist, sample.action) - sample.log_prob
         ratio = jnp.exp(log_ratio)
         advantage, clip = sample.advantage, self.config.clip_range
         if self.config.normalize_advantage == "minibatch":
@@ -74,57 +90,63 @@ class Ppo:
 
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
-        dist = self.policy.distribution(params, sample.obs)
-        log_prob_old = self.policy.log_prob(dist, sample.action)
-        config = self.config
-        limit, size = None if config.target_kl is None else 1.5 * config.target_kl, config.minibatch_size
-        rate = optimisers.rate(config.learning_rate, config.learning_rate_end, sample.progress)
-        gradient = jax.value_and_grad(self.loss, has_aux=True)
-        per_pass = 1 if size is None else sample.obs.shape[0] // size
-
-        def unfinished(carry):
-            i, _, _, stopped, _ = carry
-            return (i < config.policy_iterations * per_pass) & ~stopped
-
-        def step(carry, sample, log_prob_old):
-            i, params, opt_state, _, (first, _, _) = carry
-            (_, (loss, kl, clipped)), grads = gradient(params, sample, log_prob_old)
-            # Found before the step: this gradient is not used.
-            stopped = jnp.array(False) if limit is None else kl > limit
-            new = optimisers.step(params, grads, opt_state, rate, config.max_grad_norm)
-            params, opt_state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), (params, opt_state), new)
-            return i + ~stopped, params, opt_state, stopped, (jnp.where(i == 0, loss, first), kl, clipped)
-
-        def one_pass(carry):
-            assert sample.key is not None and size is not None
-            key = jax.random.fold_in(sample.key, carry[0])
-            batches = minibatches.shuffled(key, (sample._replace(key=None, progress=None), log_prob_old), size)
-
-            def within(state):
-                j, (_, _, _, stopped, _) = state
-                return (j < per_pass) & ~stopped
-
-            def next_step(state):
-                j, carry = state
-                return j + 1, step(carry, *jax.tree.map(lambda x: x[j], batches))
-
-            return jax.lax.while_loop(within, next_step, (0, carry))[1]
-
-        def whole_batch(carry):
-            return step(carry, sample, log_prob_old)
-
-        zero = jnp.zeros(())
-        start = (jnp.array(0), params, opt_state, jnp.array(False), (zero, zero, zero))
-        steps, params, opt_state, _, (loss, kl, clipped) = jax.lax.while_loop(
-            unfinished, whole_batch if size is None else one_pass, start
+        sample = sample._replace(log_prob=self.log_prob(params, sample.obs, sample.action))
+        most = self.config.policy_iterations * self._per_pass(sample)
+        done = jax.lax.while_loop(
+            lambda now: (now.steps < most) & ~now.stopped,
+            lambda now: self.one_pass(now, sample),
+            self.start(params, opt_state),
         )
+        return self.finish(done)
+
+    def log_prob(self, params: Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+        """[B] of the actions."""
+        return self.policy.log_prob(self.policy.distribution(params, obs), action)
+
+    def start(self, params: Params, opt_state: Any) -> Passes:
+        """Before the first pass."""
+        zero = jnp.zeros(())
+        return Passes(jnp.array(0), params, opt_state, jnp.array(False), zero, zero, zero)
+
+    def finish(self, now: Passes) -> tuple[Params, Any, dict[str, jax.Array]]:
+        """What `update` gives, after the last."""
         metrics = {
-            "train/policy_loss": loss,
-            "train/approx_kl": kl,
-            "train/clip_fraction": clipped,
-            "train/policy_iterations": steps.astype(jnp.float32),
+            "train/policy_loss": now.loss,
+            "train/approx_kl": now.kl,
+            "train/clip_fraction": now.clipped,
+            "train/policy_iterations": now.steps.astype(jnp.float32),
         }
-        return params, opt_state, metrics
+        return now.params, now.opt_state, metrics
+
+    def one_pass(self, now: Passes, sample: PolicySample) -> Passes:
+        """One pass over a batch with its `log_prob`, or one step on all of it; stops where the KL says so."""
+        size, per_pass = self.config.minibatch_size, self._per_pass(sample)
+        rate = optimisers.rate(self.config.learning_rate, self.config.learning_rate_end, sample.progress)
+        if size is None:
+            return self._step(now, sample, rate)
+        assert sample.key is not None
+        key = jax.random.fold_in(sample.key, now.steps)
+        batches = minibatches.shuffled(key, sample._replace(key=None, progress=None), size)
+
+        def next_step(state: tuple[int, Passes]) -> tuple[int, Passes]:
+            j, now = state
+            return j + 1, self._step(now, jax.tree.map(lambda x: x[j], batches), rate)
+
+        return jax.lax.while_loop(lambda state: (state[0] < per_pass) & ~state[1].stopped, next_step, (0, now))[1]
+
+    def _per_pass(self, sample: PolicySample) -> int:
+        size = self.config.minibatch_size
+        return 1 if size is None else sample.obs.shape[0] // size
+
+    def _step(self, now: Passes, sample: PolicySample, rate: ArrayLike) -> Passes:
+        config, before = self.config, (now.params, now.opt_state)
+        (_, (loss, kl, clipped)), grads = jax.value_and_grad(self.loss, has_aux=True)(now.params, sample)
+        # Found before the step: this gradient is not used.
+        stopped = jnp.array(False) if config.target_kl is None else kl > 1.5 * config.target_kl
+        after = optimisers.step(now.params, grads, now.opt_state, rate, config.max_grad_norm)
+        params, opt_state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), before, after)
+        first = jnp.where(now.steps == 0, loss, now.loss)
+        return Passes(now.steps + ~stopped, params, opt_state, stopped, first, kl, clipped)
 
 
 @final

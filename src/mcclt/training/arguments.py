@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     clip_range: float
     ent_coef: float
     normalize_advantage: Literal["batch", "minibatch"]
+    recompute_advantages: bool
     cg_max_steps: int
     cg_damping: float
     line_search_shrinking_factor: float

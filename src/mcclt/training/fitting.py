@@ -54,13 +54,14 @@ class Fit:
 
 
 def fits_of(learners: Mapping[str, Learner], pieces: int) -> list[Fit]:
-    """How to fit the critics of all groups: on a GPU like ones together.
+    """How to fit the critics of all groups that leave it for later: on a GPU like ones together.
 
     Args:
         learners: by group.
         pieces: in how many, all groups together, at most (but at least one each).
     """
-    kinds = population.alike({name: Program(one.key("fit"), one.fit) for name, one in learners.items()})
+    later = {name: one for name, one in learners.items() if not one.in_turns}
+    kinds = population.alike({name: Program(one.key("fit"), one.fit) for name, one in later.items()})
     return [Fit.of(learners[names[0]], names, max(1, pieces // len(kinds))) for names in kinds]
 
 

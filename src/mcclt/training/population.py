@@ -160,6 +160,7 @@ class Together:
     def __init__(self, programs: Mapping[str, Program]) -> None:
         """Compiles nothing yet."""
         cpu = on_cpu()
+        self.groups = tuple(programs)
         self.programs = [(names, programs[names[0]].mapped(committed=not cpu)) for names in alike(programs)]
         """Names of groups, and what is mapped over them."""
         self._fresh = True
@@ -179,12 +180,19 @@ class Together:
 
 
 class Improve:
-    """`Learner.improve` of all groups, in its two steps: more groups are alike in each than in both."""
+    """`Learner.improve` of all groups, in its two steps: more groups are alike in each than in both.
+
+    Of a group whose policy and critic learn by turns, the whole update: nothing is left to be learnt.
+    """
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         """Compiles nothing yet."""
-        self.study = Together({name: Program(one.key("study"), one.study) for name, one in learners.items()})
-        self.step = Together({name: Program(one.key("step_policy"), one.step_policy) for name, one in learners.items()})
+        later = {name: one for name, one in learners.items() if not one.in_turns}
+        self.study = Together({name: Program(one.key("study"), one.study) for name, one in later.items()})
+        self.step = Together({name: Program(one.key("step_policy"), one.step_policy) for name, one in later.items()})
+        self.turns = Together(
+            {name: Program(one.key("take_turns"), one.take_turns) for name, one in learners.items() if one.in_turns}
+        )
 
     def __call__(
         self, states: Mapping[str, AgentState], rollouts: Mapping[str, Rollout]
@@ -192,17 +200,20 @@ class Improve:
         """Of each group: agents with new policies, what their critics shall learn, and metrics; agents stacked."""
         # Each step gets what it asks for and no more: groups can only be joined if their arguments are of one form.
         studies = self.study(
-            {name: (replace(s, policy=None, policy_opt=None), rollouts[name]) for name, s in states.items()}
+            {name: (replace(states[name], policy=None, policy_opt=None), rollouts[name]) for name in self.study.groups}
         )
         stepped = self.step(
             {
-                name: (replace(s, critic=None, critic_opt=None, norm=normalisation.NONE), studies[name].sample)
-                for name, s in states.items()
+                name: (replace(states[name], critic=None, critic_opt=None, norm=normalisation.NONE), study.sample)
+                for name, study in studies.items()
             }
         )
-        found = {}
+        whole = self.turns({name: (states[name], rollouts[name]) for name in self.turns.groups})
+        found: dict[str, tuple[AgentState, Lesson, Metrics]] = {
+            name: (new, (), metrics) for name, (new, metrics) in whole.items()
+        }
         for name, (new, metrics) in stepped.items():
             old, study = states[name], studies[name]
             new = replace(study.noted_in(new), critic=old.critic, critic_opt=old.critic_opt)
             found[name] = new, study.lesson, metrics | study.metrics
-        return found
+        return {name: found[name] for name in states}

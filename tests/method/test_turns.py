@@ -1,0 +1,138 @@
+"""Advantages recomputed before every pass: policy and critic learn by turns."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_learner import learner_of, rollout_of
+
+from mcclt.config import AgentConfig
+from mcclt.errors import ConfigError
+from mcclt.method import optimisers
+from mcclt.method.policy_updates import Ppo
+from mcclt.training.population import map_agents
+from mcclt.training.trainer import Trainer
+from probes import agent, run_config
+
+TURNS: dict[str, Any] = {"recompute_advantages": True, "policy_iterations": 2, "critic_iterations": 4}
+
+
+def leaves(*trees: Any) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(trees)]
+
+
+def assert_close(a: Any, b: Any) -> None:
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("critic", ["plain", "normal"])
+def test_two_turns_by_hand(critic: str) -> None:
+    """Each a study of the rollout by the critic so far, a gradient step of the policy on it, two of the critic."""
+    same = {"critic": critic, "learning_rate": 0.05, "critic_learning_rate": 0.05, "target_kl": None}
+    learner, halves = learner_of(**same, **TURNS), learner_of(**same)
+    state, rollout = learner.init(jnp.uint32(0)), rollout_of()
+    with jax.disable_jit():
+        found, metrics = learner.update(state, rollout)
+
+        ppo, policy, opt, now, studies = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
+        old = None
+        for _ in range(2):
+            studies.append(study := halves.study(now, rollout))
+            sample = study.sample
+            old = ppo.log_prob(policy, sample.obs, sample.action) if old is None else old
+            gradient = jax.grad(lambda p, s: ppo.loss(p, s)[0])(policy, sample._replace(log_prob=old))
+            policy, opt = optimisers.step(policy, gradient, opt, 0.05, None)
+            now = halves.fit(now, study.lesson, 2)
+    assert_close((found.policy, found.policy_opt), (policy, opt))
+    assert_close((found.critic, found.critic_opt), (now.critic, now.critic_opt))
+    assert found.update == 1 and found.temperature == studies[1].temperature
+    for name, value in studies[0].metrics.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5)
+    assert np.abs(studies[0].sample.advantage - studies[1].sample.advantage).max() > 1e-3, "they were recomputed"
+    once, _ = learner_of(**same, **(TURNS | {"recompute_advantages": False})).update(state, rollout)
+    assert any((a != b).any() for a, b in zip(leaves(found.policy), leaves(once.policy), strict=True))
+
+
+def test_one_turn_is_an_update() -> None:
+    same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "members": 2, "critic": "normal"}
+    same |= {"normalize_obs": True, "normalize_reward": True, "learning_rate_end": 0.0, "decay_steps": 100}
+    one, other = learner_of(recompute_advantages=True, **same), learner_of(**same)
+    state = one.init(jnp.uint32(3))
+    one.n_envs = other.n_envs = 3
+    for seed in range(2):
+        with jax.disable_jit():
+            found, metrics = one.update(state, rollout_of(seed))
+            expected, told = other.update(state, rollout_of(seed))
+        assert_close((found, metrics), (expected, told))
+        state = found
+
+
+def test_the_policy_stops_and_the_critic_goes_on() -> None:
+    learner = learner_of(**(TURNS | {"policy_iterations": 4}), critic="plain", learning_rate=0.1, target_kl=1e-6)
+    state, metrics = jax.jit(learner.update)(learner.init(jnp.uint32(0)), rollout_of())
+    assert metrics["train/policy_iterations"] == 1 == state.policy_opt[0].count
+    assert state.critic_opt[0].count == 4
+
+
+def test_what_is_not_finite_is_not_learnt() -> None:
+    learner, rollout = learner_of(**TURNS, critic="plain"), rollout_of()
+    state = learner.init(jnp.uint32(0))
+    broken = dataclasses.replace(rollout, reward=rollout.reward.at[0, 0].set(jnp.nan))
+    found, metrics = jax.jit(learner.update)(state, broken)
+    assert_close((found.policy, found.critic), (state.policy, state.critic))
+    assert found.skipped == 2 == metrics["train/skipped"]
+
+
+# --- among others ----------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "turns": agent(critic="plain", recompute_advantages=True, minibatch_size=4),
+    "plain": agent(critic="plain", minibatch_size=4),
+}
+
+
+def learnt(trainer: Trainer, group: str) -> list[bytes]:
+    arrays, _ = trainer.to_checkpoint()
+    return [arrays[name].tobytes() for name in sorted(arrays) if name.startswith(f"agents/{group}/")]
+
+
+def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
+    together = Trainer(run_config(groups=GROUPS, seeds=(0, 5)))
+    for _ in range(2):
+        together.advance()
+    arrays, meta = together.to_checkpoint()
+    resumed = Trainer(run_config(groups=GROUPS, seeds=(0, 5)))
+    assert resumed.restore(arrays, meta, "it")
+    alone = {name: Trainer(run_config(groups={name: one}, seeds=(0, 5))) for name, one in GROUPS.items()}
+    for trainer in alone.values():
+        trainer.advance()
+        trainer.advance()
+    for trainer in (together, resumed, *alone.values()):
+        trainer.advance()
+        trainer.close()
+    for name in GROUPS:
+        assert learnt(together, name) == learnt(resumed, name) == learnt(alone[name], name)
+    assert learnt(together, "turns") != learnt(together, "plain")
+
+
+def test_agents_mapped_are_agents_alone() -> None:
+    learner = learner_of(**TURNS, critic="normal")
+    agents = jax.vmap(learner.init)(jnp.arange(2, dtype=jnp.uint32))
+    rollouts = jax.tree.map(lambda *x: jnp.stack(x), rollout_of(0), rollout_of(1))
+    found = jax.jit(jax.vmap(learner.update))(agents, rollouts)
+    for a, b in zip(leaves(found), leaves(map_agents(learner.update)(agents, rollouts)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------
+
+
+def test_refusals() -> None:
+    with pytest.raises(ConfigError, match=r"^critic_iterations = 5 .* a multiple of policy_iterations \(2\) with"):
+        AgentConfig(recompute_advantages=True, critic_iterations=5, policy_iterations=2)
+    with pytest.raises(ConfigError, match="recompute_advantages needs an algo that learns in passes, and 'trpo' does"):
+        learner_of(algo="trpo", recompute_advantages=True)
