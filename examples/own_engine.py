@@ -9,13 +9,13 @@ its episodes exactly, whether it lives on the device, which packages it needs.
     MCCLT_IMPORT=examples/own_engine.py mcclt train Boat-v0 --seeds 0..7
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import tyro
 
 from mcclt import PPO, evaluate_policy
-from mcclt.envs import ENGINES, EnvSpec, Key, Step, VectorEnv
+from mcclt.envs import ENGINES, EnvSpec, Step, VectorEnv
 from mcclt.envs.api import State, rng_of
 
 TASK, LIMIT = "Boat-v0", 100
@@ -37,28 +37,20 @@ class Lake(VectorEnv):
         """What `mcclt envs` lists."""
         return {TASK: LIMIT}
 
-    def __init__(
-        self,
-        task: str,
-        keys: Sequence[Key],
-        max_episode_steps: int | None = None,
-        num_threads: int | None = None,
-        step_timeout: float | None = None,
-    ) -> None:
-        """One boat per key: all its randomness comes from that."""
-        del num_threads, step_timeout
-        self.num_envs, self._keys = len(keys), np.array(keys)
-        self._limit, full = max_episode_steps or LIMIT, np.ones(2, np.float32)
-        self.spec = EnvSpec(task, self.name, 5, 2, -full, full, self._limit, self.resumable)
-        self._boats = np.zeros((len(keys), 5))  # place (2), speed (2), wind
-        self._episodes, self._elapsed = np.zeros((2, len(keys)), int)
+    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+        """Boats that see five numbers each, and steer with two in [-1, 1]."""
+        del threads, timeout
+        self._limit, full = limit or LIMIT, np.ones(2, np.float32)
+        self._boats = np.zeros((self.num_envs, 5))  # place (2), speed (2), wind
+        self._elapsed = np.zeros(self.num_envs, int)
+        return self.specify(task, 5, self._limit, action_size=2, action_low=-full, action_high=full)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """New episodes where the mask [n] is true: somewhere within two lengths of the mooring, at rest."""
         for i in np.flatnonzero(which):
-            rng = rng_of(tuple(self._keys[i]), self._episodes[i])
+            rng = rng_of(self.keys[i], self.starts[i])  # all that is random here
             self._boats[i] = [*rng.uniform(-2, 2, 2), 0, 0, rng.uniform(-0.5, 0.5)]
-        self._episodes[which] += 1
+        self.starts[which] += 1
         self._elapsed[which] = 0
         return self._boats.astype(np.float32)
 
@@ -75,19 +67,14 @@ class Lake(VectorEnv):
         obs = self.restart(lost | late)
         return Step(obs, (1 - distance).astype(np.float32), lost, late, successor)
 
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
-        """Other boats where the mask [n] is true, from their next episode on: for agents that join later."""
-        self._keys[which] = np.array(keys)[which]
-        self._episodes[which] = 0
-
     def get_state(self) -> State:
         """All that the next step depends on."""
-        return {"boats": self._boats.copy(), "counters": np.stack([self._episodes, self._elapsed])}
+        return {"boats": self._boats.copy(), "counters": np.stack([self.starts, self._elapsed])}
 
     def set_state(self, state: State) -> np.ndarray:
         """The same again."""
         self._boats = np.array(state["boats"])
-        self._episodes, self._elapsed = np.array(state["counters"])
+        self.starts, self._elapsed = np.array(state["counters"])
         return self._boats.astype(np.float32)
 
 

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from mcclt.envs.gymnasium import _seed
+from mcclt.envs.api import seed_of
 
 Outcome = tuple[Any, ...]
 
@@ -152,5 +152,5 @@ def factory(kind: str, at: int, seed: int, env: int, often: int = 1) -> Callable
     """Makes `Misbehaving` environments: number `env` of the agent with this seed is the one, whatever the engine."""
     from mcclt.method.randomness import Purpose
 
-    victim = _seed((seed, int(Purpose.TRAIN_RESET), 0, env), 0)
+    victim = seed_of(seed, int(Purpose.TRAIN_RESET), 0, env, 0)
     return lambda: Misbehaving(kind, at, victim, often)

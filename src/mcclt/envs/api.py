@@ -33,6 +33,11 @@ def rng_of(key: Key, episode: int) -> np.random.Generator:
     return np.random.default_rng([*key, episode])
 
 
+def seed_of(*names: int) -> int:
+    """A seed of 32 bits from names alone, for those that bring their own generator."""
+    return int(np.random.SeedSequence(names).generate_state(1)[0])
+
+
 def task_name(task: object) -> str:
     """How to call a task in messages and results: its id, or the name of the class or function."""
     return task if isinstance(task, str) else getattr(task, "__qualname__", type(task).__name__)
@@ -112,27 +117,47 @@ class VectorEnv(ABC):
 
     spec: EnvSpec
     num_envs: int
+    keys: list[Key]
+    """[n] names of the environments' random streams."""
+    starts: np.ndarray
+    """[n] int64: how often each stream was drawn from; with `keys`, all that a start depends on."""
     physics_seconds: float = 0.0
     """Seconds spent in the simulator alone so far, if the engine measures them."""
 
-    @abstractmethod
     def __init__(
         self,
-        task: Any,
+        task: object,
         keys: Sequence[Key],
         max_episode_steps: int | None = None,
         num_threads: int | None = None,
         step_timeout: float | None = None,
     ) -> None:
-        """Makes one environment per key, of a task that it `supports`.
+        """Makes one environment per key, of a task that it `supports`; see `mcclt.envs.make_vec`."""
+        self.num_envs, self.keys, self.starts = len(keys), list(keys), np.zeros(len(keys), np.int64)
+        threads = min(num_threads or available_cores(), self.num_envs)
+        self.spec = self.make(task, max_episode_steps, threads, step_timeout)
+
+    @abstractmethod
+    def make(self, task: Any, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+        """Makes the environments, and says what they are.
 
         Args:
             task: An id, or whatever else the engine runs.
-            keys: Names of the environments' random streams.
-            max_episode_steps: Replaces the task's own time limit.
-            num_threads: Threads to step with; all available cores by default. Results do not depend on it.
-            step_timeout: Seconds that a step or a reset may take; only given if it `can_time_out`.
+            limit: A time limit in place of the task's own.
+            threads: How many to step with; results must not depend on it.
+            timeout: Seconds that a step or a reset may take; only given if it `can_time_out`.
         """
+
+    def specify(self, task: object, obs_size: int, limit: int | None, **actions: Any) -> EnvSpec:
+        """What `make` returns; `actions` are the fields of `EnvSpec` about them."""
+        return EnvSpec(
+            task=task_name(task),
+            engine=self.name,
+            obs_size=obs_size,
+            max_episode_steps=limit,
+            resumable=self.resumable,
+            **actions,
+        )
 
     @classmethod
     @abstractmethod
@@ -166,11 +191,13 @@ class VectorEnv(ABC):
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
 
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:  # noqa: B027
+    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
         """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones.
 
-        Where streams of randomness cannot be changed, as here, they go on with those they have.
+        Those of an engine that asks for keys only when it is made (EnvPool) go on with the streams they have.
         """
+        self.keys = [new if changed else old for old, new, changed in zip(self.keys, keys, which, strict=True)]
+        self.starts[which] = 0
 
     def faults(self) -> dict[int, str]:
         """What environments raised in the last step or reset, by index; nothing, unless an engine says otherwise.

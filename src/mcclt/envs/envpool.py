@@ -6,12 +6,12 @@ instead. And it calls a termination on the very last allowed step a truncation: 
 step later, where it never strikes, and steps are counted here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, Step, VectorEnv, available_cores
+from mcclt.envs.api import EnvSpec, Step, VectorEnv, seed_of
 from mcclt.envs.gymnasium import actions_of
 from mcclt.errors import ConfigError
 
@@ -44,16 +44,9 @@ class EnvPoolVectorEnv(VectorEnv):
         """All that it runs."""
         return TASKS
 
-    def __init__(
-        self,
-        task: str,
-        keys: Sequence[Key],
-        max_episode_steps: int | None = None,
-        num_threads: int | None = None,
-        step_timeout: float | None = None,
-    ) -> None:
+    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
         """Makes the pool, with at most a thread per core."""
-        del step_timeout
+        del timeout
         try:
             import envpool
         except (ImportError, OSError) as error:  # e.g. a wheel that misses a system library
@@ -61,24 +54,17 @@ class EnvPoolVectorEnv(VectorEnv):
                 f"EnvPool is installed but cannot be imported ({error}): use engine='gymnasium'."
             ) from error
 
-        self.num_envs = len(keys)
-        self._limit = max_episode_steps or TASKS[task]
+        self._limit = limit or TASKS[task]
         self._pool: Any = envpool.make_gymnasium(
             task,
-            num_envs=len(keys),
-            seed=[_seed(key) for key in keys],
+            num_envs=self.num_envs,
+            seed=[seed_of(*key) >> 1 for key in self.keys],  # 31 bits
             max_episode_steps=self._limit + 1,
-            num_threads=min(num_threads or available_cores(), len(keys)),
+            num_threads=threads,
         )
-        self.spec = EnvSpec(
-            task=task,
-            engine=self.name,
-            obs_size=self._pool.single_observation_space.shape[0],
-            max_episode_steps=self._limit,
-            resumable=self.resumable,
-            **actions_of(self._pool.single_action_space),
-        )
-        self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
+        (obs_size,) = self._pool.single_observation_space.shape
+        self._obs = np.zeros((self.num_envs, obs_size), np.float32)
+        return self.specify(task, obs_size, self._limit, **actions_of(self._pool.single_action_space))
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Starts a new episode where the mask [n] is true, each with its own generator as it stands."""
@@ -104,8 +90,3 @@ class EnvPoolVectorEnv(VectorEnv):
         obs = obs.copy()
         obs[ids] = self._pool.reset(ids)[0]  # in the order of the ids
         return obs
-
-
-def _seed(key: Key) -> int:
-    """A seed from the environment's names alone, in the range EnvPool takes (int32, not negative)."""
-    return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)

@@ -6,16 +6,16 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from mcclt.envs.api import EnvSpec, Key, Step, VectorEnv, task_name
-from mcclt.envs.processes import Answer, InTurn, Processes
+from mcclt.envs.api import EnvSpec, Step, VectorEnv, seed_of, task_name
+from mcclt.envs.processes import InTurn, Processes
 from mcclt.errors import (
     ConfigError,
     EnvironmentFault,
@@ -34,6 +34,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     name = "gymnasium"
     needs = ("gymnasium",)
+    _kind: ClassVar[type[InTurn] | type[Processes]] = InTurn
 
     @classmethod
     def runs(cls, task: object) -> bool:
@@ -51,77 +52,47 @@ class GymnasiumVectorEnv(VectorEnv):
         entries = {name: e for name, e in gym.registry.items() if _is_from(e, "gymnasium.envs.classic_control")}
         return {name: entry.max_episode_steps for name, entry in entries.items()}
 
-    def __init__(
-        self,
-        task: object,
-        keys: Sequence[Key],
-        max_episode_steps: int | None = None,
-        num_threads: int | None = None,
-        step_timeout: float | None = None,
-    ) -> None:
+    def make(self, task: object, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
         """Makes one environment to learn its spaces, then one per key."""
-        del num_threads
-        make = functools.partial(make_one, task_name(task), source_of(task), max_episode_steps)
+        del threads
+        make = functools.partial(make_one, task_name(task), source_of(task), limit)
         probe = make()
-        limit = _time_limit(probe)
         probe.close()
-        self.num_envs = len(keys)
-        self.spec = EnvSpec(
-            task=task_name(task),
-            engine=self.name,
-            obs_size=probe.obs_size,
-            max_episode_steps=None if limit is None else limit._max_episode_steps,
-            resumable=self.resumable,
-            **actions_of(probe.action_space),
-        )
-        self._keys = keys
-        self._starts = np.zeros(len(keys), np.int64)  # how often each environment was seeded
         self._action_dtype = probe.action_space.dtype
         self._faults: dict[int, str] = {}
-        self._obs = np.zeros((len(keys), self.spec.obs_size), np.float32)
-        self._envs = self._make_all(make, step_timeout)
-
-    def _make_all(self, make: Callable[[], gym.Env], step_timeout: float | None) -> InTurn | Processes:
-        del step_timeout
-        return InTurn(make, self.num_envs)
+        self._obs = np.zeros((self.num_envs, probe.obs_size), np.float32)
+        self._envs = self._kind(make, self.num_envs, timeout)
+        in_force = _time_limit(probe)
+        steps = in_force._max_episode_steps if in_force else None
+        return self.specify(task, probe.obs_size, steps, **actions_of(probe.action_space))
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Seeds anew and resets where the mask [n] is true; returns all observations [n, O]."""
-        seeds = {i: _seed(self._keys[i], int(self._starts[i])) for i in np.flatnonzero(which).tolist()}
+        seeds = {i: seed_of(*self.keys[i], int(self.starts[i])) for i in np.flatnonzero(which).tolist()}
         answers, self._faults = self._envs.reset(seeds)
-        self._starts += which
+        self.starts += which
         self._obs = self._obs.copy()
         self._obs[which] = np.nan
         for i, answer in answers.items():
             self._obs[i] = answer.obs
-            self._note(i, answer)
+        self._faults |= {i: answer.fault for i, answer in answers.items() if answer.fault}
         return self._obs
-
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
-        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
-        self._keys = [new if changed else old for old, new, changed in zip(self._keys, keys, which, strict=True)]
-        self._starts[which] = 0
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments; see `mcclt.envs.api.VectorEnv.step`."""
         action = (action + self.spec.action_start).astype(self._action_dtype)
         answers, lost = self._envs.step(action)
-        self._faults = dict(lost)
         self._obs, next_obs = np.full((2, *self._obs.shape), np.nan, np.float32)
         reward = np.full(self.num_envs, np.nan)
         terminated, truncated = np.zeros(self.num_envs, bool), np.ones(self.num_envs, bool)
         for i, answer in answers.items():
             self._obs[i], reward[i], terminated[i], truncated[i], next_obs[i], _ = answer
-            self._note(i, answer)
+        said = lost | {i: answer.fault for i, answer in answers.items() if answer.fault}
         if lost:
-            said = self._faults
             self.restart(np.isin(np.arange(self.num_envs), list(lost)))
-            self._faults |= said  # what was lost in this step, rather than at its restart
+            said = self._faults | said  # what was lost in this step, rather than at its restart
+        self._faults = said
         return Step(self._obs, reward.astype(np.float32), terminated, truncated & ~terminated, next_obs)
-
-    def _note(self, i: int, answer: Answer) -> None:
-        if answer.fault:
-            self._faults[i] = answer.fault
 
     def faults(self) -> dict[int, str]:
         """What environments raised in the last step or reset, by index."""
@@ -138,9 +109,7 @@ class AsyncVectorEnv(GymnasiumVectorEnv):
     name = "gymnasium-async"
     can_time_out = True
     stand_in = "gymnasium"  # no processes for a few episodes
-
-    def _make_all(self, make: Callable[[], gym.Env], step_timeout: float | None) -> InTurn | Processes:
-        return Processes(make, self.num_envs, step_timeout)
+    _kind = Processes
 
 
 def actions_of(space: gym.Space) -> dict[str, Any]:
@@ -223,11 +192,6 @@ def _flag(value: Any, name: str) -> bool:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _seed(key: Key, start: int) -> int:
-    """The seed of an environment's `start`-th seeding, from its own names alone."""
-    return int(np.random.SeedSequence([*key, start]).generate_state(1)[0])
 
 
 def _registered(task: str) -> "gym.envs.registration.EnvSpec":

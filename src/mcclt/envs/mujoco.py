@@ -5,13 +5,14 @@ MuJoCo is imported when an environment is made, so that asking what is supported
 
 import importlib.util
 import warnings
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Key, State, VectorEnv, task_name
+from mcclt.envs.api import EnvSpec, State, VectorEnv
 from mcclt.envs.tasks import TASKS, Array, Physics, Task
 from mcclt.errors import CheckpointError, ConfigError
 
@@ -34,29 +35,30 @@ class MujocoVectorEnv(VectorEnv):
         """All of `TASKS`."""
         return {name: task.max_episode_steps for name, task in TASKS.items()}
 
-    def _load(self, task: str | Task, keys: Sequence[Key], max_episode_steps: int | None) -> "mujoco.MjModel":
+    def make(self, task: str | Task, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
         """Compiles the model, which says all that there is to know of the task."""
+        del timeout
         import mujoco
 
         self._task = TASKS[task] if isinstance(task, str) else task
-        self._limit = max_episode_steps or self._task.max_episode_steps
-        self.num_envs = len(keys)
+        self._limit = limit or self._task.max_episode_steps
         model = load_model(self._task)
+        self._start(model, threads)
         limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
         data = mujoco.MjData(model)
-        qpos, qvel, *derived = (getattr(data, name)[None] for name in ("qpos", "qvel", *self._task.derived))
-        start = Physics(qpos, qvel, dict(zip(self._task.derived, derived, strict=True)))
-        self.spec = EnvSpec(
-            task=task_name(task),
-            engine=self.name,
-            obs_size=self._task.observe(np, start).shape[1],
+        now = self._task.physics(*(getattr(data, name)[None] for name in self._task.fields))
+        return self.specify(
+            task,
+            self._task.observe(np, now).shape[1],
+            self._limit,
             action_size=model.nu,
             action_low=np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
             action_high=np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
-            max_episode_steps=self._limit,
-            resumable=self.resumable,
         )
-        return model
+
+    @abstractmethod
+    def _start(self, model: "mujoco.MjModel", threads: int) -> None:
+        """Makes what moves the physics."""
 
     def _check(self, state: State) -> None:
         """Raises unless the state has all that `get_state` gives, in the same shapes."""
@@ -92,16 +94,10 @@ def load_model(task: Task) -> "mujoco.MjModel":
 def outcome(
     xp: Any, task: Task, limit: int, before: Physics, after: Physics, action: Array, elapsed: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """What a step amounts to: reward, terminated, truncated [n] and the true successor [n, O].
+    """What the actions [n, nu] taken between two moments amount to, the `elapsed`-th [n] of their episodes.
 
-    Args:
-        xp: `numpy` or `jax.numpy`.
-        task: says what is rewarded, and when an episode ends.
-        limit: the time limit.
-        before: the moment in which the actions were taken.
-        after: the moment in which they have been carried out.
-        action: [n, nu].
-        elapsed: [n] steps into each episode, this one included.
+    Returns:
+        Reward, terminated and truncated, [n] each, and the true successor [n, O].
     """
     reward, terminated = task.reward_and_terminated(xp, before, after, action)
     return reward, terminated, (elapsed >= limit) & ~terminated, task.observe(xp, after)

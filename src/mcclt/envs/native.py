@@ -1,6 +1,6 @@
 """The `native` engine: MuJoCo tasks on all CPU cores, without Gymnasium in between.
 
-Physics advances in one of two ways, behind one small interface (`_Simulator`):
+Physics advances in one of two ways:
 
 - Tasks that read only `qpos` and `qvel` use MuJoCo's own thread pool, `mujoco.rollout`. The state is an
   explicit array and the solver starts cold at every action, so a step is a pure function of state and action.
@@ -15,13 +15,12 @@ threads or neighbours.
 
 import itertools
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mcclt.envs.api import Key, State, Step, available_cores, rng_of
+from mcclt.envs.api import State, Step, rng_of
 from mcclt.envs.mujoco import MujocoVectorEnv, outcome
 from mcclt.envs.tasks import Physics, Task
 
@@ -29,36 +28,12 @@ if TYPE_CHECKING:
     import mujoco
 
 
-class _Simulator(Protocol):
-    """Physics of n environments."""
+class _RolloutSimulator:
+    """Physics of n environments by `mujoco.rollout`, for tasks without derived fields."""
 
     physics: Physics
     """The moment now. `step` puts new arrays here, so the old ones stay what they were; `reset` and
     `set_state` change it."""
-
-    def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """Starts environment i anew from position [nq] and velocity [nv]."""
-        ...
-
-    def step(self, action: np.ndarray) -> None:
-        """Advances all environments by `frame_skip` physics steps under the actions [n, nu]."""
-        ...
-
-    def get_state(self) -> State:
-        """Everything a step depends on."""
-        ...
-
-    def set_state(self, state: State) -> None:
-        """Restores what `get_state` gave."""
-        ...
-
-    def close(self) -> None:
-        """Ends the threads."""
-        ...
-
-
-class _RolloutSimulator:
-    """Physics by `mujoco.rollout`, for tasks without derived fields."""
 
     def __init__(self, model: "mujoco.MjModel", task: Task, n: int, threads: int) -> None:
         import mujoco
@@ -86,11 +61,13 @@ class _RolloutSimulator:
         self.physics = Physics(state[:, qpos], state[:, qvel], {})
 
     def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Starts environment i anew from position [nq] and velocity [nv]."""
         self._state[i] = self._origin
         self.physics.qpos[i] = qpos  # views of the state
         self.physics.qvel[i] = qvel
 
     def step(self, action: np.ndarray) -> None:
+        """Advances all environments by `frame_skip` physics steps under the actions [n, nu]."""
         self._control[:] = action[:, None]
         self._rollout.rollout(
             self._models,
@@ -105,6 +82,7 @@ class _RolloutSimulator:
         self._set(self._trajectory[:, -1].copy())
 
     def get_state(self) -> State:
+        """Everything a step depends on."""
         return {"physics": self._state.copy()}
 
     def set_state(self, state: State) -> None:
@@ -115,49 +93,44 @@ class _RolloutSimulator:
 
 
 class _DataSimulator:
-    """Physics by `mj_step` on one MjData per environment, for tasks with derived fields."""
+    """The same by `mj_step` on one MjData per environment, for tasks with derived fields."""
 
     def __init__(self, model: "mujoco.MjModel", task: Task, n: int, threads: int) -> None:
         import mujoco
 
-        self._mujoco, self._model, self._frame_skip = mujoco, model, task.frame_skip
+        self._mujoco, self._model, self._task = mujoco, model, task
         self._everything = mujoco.mjtState.mjSTATE_INTEGRATION.value  # all that `mj_step` reads
-        self._forces = task.reads_forces
         self._data = [mujoco.MjData(model) for _ in range(n)]
         # Views of each MjData, made once: an attribute of MjData makes a new array at every look.
         self._ctrl = [data.ctrl for data in self._data]
-        self._fields: dict[str, list[np.ndarray]] = {
-            name: [getattr(data, name) for data in self._data] for name in ("qpos", "qvel", *task.derived)
-        }
+        self._fields = [[getattr(data, name) for data in self._data] for name in task.fields]
         bounds = [n * t // threads for t in range(threads + 1)]
         self._slices = [range(lo, hi) for lo, hi in itertools.pairwise(bounds)]
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
-        self._set({name: np.stack(views) for name, views in self._fields.items()})
+        self._set([np.stack(views) for views in self._fields])
 
-    def _set(self, values: dict[str, np.ndarray]) -> None:
+    def _set(self, values: list[np.ndarray]) -> None:
         """Makes the values [n, ...] of the fields the present ones."""
-        self._values = values
-        derived = {name: value for name, value in values.items() if name not in ("qpos", "qvel")}
-        self.physics = Physics(values["qpos"], values["qvel"], derived)
+        self._values, self.physics = values, self._task.physics(*values)
 
     def reset(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
         self._mujoco.mj_resetData(self._model, self._data[i])
-        self._fields["qpos"][i][:] = qpos
-        self._fields["qvel"][i][:] = qvel
+        for views, value in zip(self._fields, (qpos, qvel), strict=False):
+            views[i][:] = value
         self._mujoco.mj_forward(self._model, self._data[i])
-        for name, views in self._fields.items():
-            self._values[name][i] = views[i]
+        for views, value in zip(self._fields, self._values, strict=True):
+            value[i] = views[i]
 
     def step(self, action: np.ndarray) -> None:
-        values = {name: np.empty_like(value) for name, value in self._values.items()}
-        rows = [(views, values[name]) for name, views in self._fields.items()]
-        mujoco = self._mujoco
+        values = [np.empty_like(value) for value in self._values]
+        rows = list(zip(self._fields, values, strict=True))
+        mujoco, frame_skip, forces = self._mujoco, self._task.frame_skip, self._task.reads_forces
 
         def advance(indices: range) -> None:
             for i in indices:  # `mj_step` lets the other threads run meanwhile
                 self._ctrl[i][:] = action[i]
-                mujoco.mj_step(self._model, self._data[i], self._frame_skip)
-                if self._forces:
+                mujoco.mj_step(self._model, self._data[i], frame_skip)
+                if forces:
                     mujoco.mj_rnePostConstraint(self._model, self._data[i])
                 for views, value in rows:
                     value[i] = views[i]
@@ -180,9 +153,8 @@ class _DataSimulator:
     def set_state(self, state: State) -> None:
         for data, row in zip(self._data, np.asarray(state["physics"], dtype=np.float64), strict=True):
             self._mujoco.mj_setState(self._model, data, row, self._everything)
-        now = {name: np.stack(self._fields[name]) for name in ("qpos", "qvel")}
-        derived = {name: np.array(state[name], dtype=np.float64) for name in self.physics.derived}
-        self._set({**now, **derived})
+        now = [np.stack(views) for views in self._fields[:2]]
+        self._set(now + [np.array(state[name], dtype=np.float64) for name in self._task.derived])
 
     def close(self) -> None:
         if self._pool:
@@ -195,24 +167,11 @@ class NativeVectorEnv(MujocoVectorEnv):
     name = "native"
     needs = ("mujoco",)
 
-    def __init__(
-        self,
-        task: str | Task,
-        keys: Sequence[Key],
-        max_episode_steps: int | None = None,
-        num_threads: int | None = None,
-        step_timeout: float | None = None,
-    ) -> None:
-        """Compiles the model and starts the threads; episode k of environment i starts from `rng_of(keys[i], k)`."""
-        del step_timeout
-        model = self._load(task, keys, max_episode_steps)
-        self._keys = list(keys)
+    def _start(self, model: "mujoco.MjModel", threads: int) -> None:
         self._qpos0, self._qvel0 = model.qpos0.copy(), np.zeros(model.nv)
-        threads = min(num_threads or available_cores(), self.num_envs)
         make = _DataSimulator if self._task.derived else _RolloutSimulator
-        self._simulator: _Simulator = make(model, self._task, self.num_envs, threads)
-        self._episodes = np.zeros(self.num_envs, dtype=np.int64)  # started so far
-        self._elapsed = np.zeros(self.num_envs, dtype=np.int64)  # steps into the present one
+        self._simulator: _RolloutSimulator | _DataSimulator = make(model, self._task, self.num_envs, threads)
+        self._elapsed = np.zeros(self.num_envs, dtype=np.int64)  # steps into the present episode
 
     def step(self, action: np.ndarray) -> Step:
         """Steps all environments under the actions [n, action_size]; starts anew what ended."""
@@ -229,29 +188,24 @@ class NativeVectorEnv(MujocoVectorEnv):
         return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
-        """Abandons the episodes where the mask [n] is true, starts new ones; returns all observations."""
+        """Starts new episodes where the mask [n] is true, the k-th from `rng_of(key, k)`; returns all observations."""
         for i in np.flatnonzero(which).tolist():
-            rng = rng_of(self._keys[i], int(self._episodes[i]))
+            rng = rng_of(self.keys[i], int(self.starts[i]))
             self._simulator.reset(i, *self._task.reset(rng, self._qpos0, self._qvel0))
-        self._episodes[which] += 1
+        self.starts[which] += 1
         self._elapsed[which] = 0
         return self._observe()
 
-    def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
-        """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
-        self._keys = [new if changed else old for old, new, changed in zip(self._keys, keys, which, strict=True)]
-        self._episodes[which] = 0
-
     def get_state(self) -> State:
         """Physics, numbers of episodes and elapsed steps: with the keys, all there is."""
-        counters = {"episodes": self._episodes.copy(), "elapsed": self._elapsed.copy()}
+        counters = {"episodes": self.starts.copy(), "elapsed": self._elapsed.copy()}
         return {**self._simulator.get_state(), **counters}
 
     def set_state(self, state: State) -> np.ndarray:
         """Restores what `get_state` gave; returns the observations at that moment."""
         self._check(state)  # `mujoco.rollout` is told to trust shapes
         self._simulator.set_state(state)
-        self._episodes = np.array(state["episodes"], dtype=np.int64)
+        self.starts = np.array(state["episodes"], dtype=np.int64)
         self._elapsed = np.array(state["elapsed"], dtype=np.int64)
         return self._observe()
 

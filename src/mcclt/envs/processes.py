@@ -68,8 +68,9 @@ def _step(env: gym.Env, action: Any) -> Answer:
 class InTurn:
     """Steps and resets of environments in this process, one after the other; none is ever lost."""
 
-    def __init__(self, make: Callable[[], gym.Env], count: int) -> None:
-        """Makes them all."""
+    def __init__(self, make: Callable[[], gym.Env], count: int, timeout: float | None) -> None:
+        """Makes them all; nothing ends a step that takes too long."""
+        del timeout
         self._envs = [make() for _ in range(count)]
 
     def reset(self, seeds: dict[int, int]) -> Answers:

@@ -55,6 +55,15 @@ class Task(ABC):
     """Room for its constraint rows there: four per contact with friction, and one per joint at its limit."""
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of MjData that it reads, in the order of `physics`."""
+        return "qpos", "qvel", *self.derived
+
+    def physics(self, qpos: Array, qvel: Array, *derived: Array) -> Physics:
+        """The moment that these values of `fields` are."""
+        return Physics(qpos, qvel, dict(zip(self.derived, derived, strict=True)))
+
+    @property
     def reads_forces(self) -> bool:
         """Whether it reads external forces, which `mj_step` does not compute unless a sensor asks for them."""
         return "cfrc_ext" in self.derived

@@ -29,7 +29,6 @@ import numpy as np
 
 from mcclt.envs.api import DeviceVectorEnv, Key, State
 from mcclt.envs.mujoco import MujocoVectorEnv
-from mcclt.envs.tasks import Physics, Task
 
 
 class WarpVectorEnv(MujocoVectorEnv, DeviceVectorEnv):
@@ -39,26 +38,18 @@ class WarpVectorEnv(MujocoVectorEnv, DeviceVectorEnv):
     needs = ("mujoco_warp", "warp")
     extra = "gpu"
 
-    def __init__(
-        self,
-        task: str | Task,
-        keys: Sequence[Key],
-        max_episode_steps: int | None = None,
-        num_threads: int | None = None,
-        step_timeout: float | None = None,
-    ) -> None:
+    def _start(self, model: Any, threads: int) -> None:
         """Compiles the model and records the CUDA graphs."""
-        del num_threads, step_timeout
+        del threads
         from mcclt.envs import warp_worlds as worlds
 
-        model = self._load(task, keys, max_episode_steps)
         self._worlds = worlds.Worlds(model, self._task, self.num_envs)
         shapes = self._worlds.gives
-        self._programs = worlds.programs(self._task, self._limit, tuple(model.qpos0.tolist()), tuple(shapes.values()))
+        self._programs = worlds.Programs(self._task, self._limit, tuple(model.qpos0.tolist()), tuple(shapes.values()))
         blank = {name: np.zeros((self.num_envs, *shape), np.float32) for name, shape in shapes.items()}
         self._now = self._moment(blank | dict.fromkeys(("episodes", "elapsed"), np.zeros(self.num_envs, np.int32)))
         self._still = self._worlds.put(np.zeros((self.num_envs, model.nu), np.float32))
-        self._streams = self._worlds.put(worlds.streams_of(np.array(keys, np.uint32)))
+        self._streams = self._worlds.put(worlds.streams_of(np.array(self.keys, np.uint32)))
 
     def rekey(self, keys: Sequence[Key], which: np.ndarray) -> None:
         """Names the environments where the mask [n] is true anew: their next `restart` is that of new ones."""
@@ -114,7 +105,7 @@ class WarpVectorEnv(MujocoVectorEnv, DeviceVectorEnv):
         from mcclt.envs.warp_worlds import Moment
 
         at = self._worlds.put({name: np.asarray(value) for name, value in state.items()})
-        physics = Physics(at["qpos"], at["qvel"], {name: at[name] for name in self._task.derived})
+        physics = self._task.physics(*(at[name] for name in self._task.fields))
         return Moment(physics, at["qacc_warmstart"], at["episodes"], at["elapsed"])
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt.envs.api import Step
-from mcclt.envs.mujoco import outcome as outcome_of
+from mcclt.envs.mujoco import outcome
 from mcclt.envs.tasks import Physics, Task
 from mcclt.errors import EnvironmentFault
 
@@ -60,68 +61,70 @@ def streams_of(name: Any) -> jax.Array:
     return key
 
 
-class Programs(NamedTuple):
-    """What JAX computes around a step of the physics; one set per task and time limit, whatever the worlds."""
-
-    pack: Any
-    rekey: Any
-    restart: Any
-    outcome: Any
-    refresh: Any
+_program = functools.partial(jax.jit, static_argnums=0)
 
 
-@functools.lru_cache
-def programs(task: Task, limit: int, qpos0: tuple[float, ...], shapes: tuple[tuple[int, ...], ...]) -> Programs:
-    """The programs of a task whose worlds give fields of these shapes (see `Worlds.gives`)."""
+@dataclass(frozen=True)
+class Programs:
+    """What JAX computes around a step of the physics; compiled once for equal ones, whatever the worlds."""
 
-    def pack(now: Moment, action: jax.Array) -> jax.Array:
+    task: Task
+    limit: int
+    qpos0: tuple[float, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the fields that the worlds give (see `Worlds.gives`)."""
+
+    @_program
+    def pack(self, now: Moment, action: jax.Array) -> jax.Array:
         """As `Worlds.takes` it: field after field."""
         return jnp.concatenate([x.ravel() for x in (now.physics.qpos, now.physics.qvel, now.warm, action)])
 
-    def unpack(given: jax.Array) -> tuple[Physics, jax.Array]:
+    def unpack(self, given: jax.Array) -> tuple[Physics, jax.Array]:
         """What `Worlds` gave: physics, and where the solver starts."""
-        sizes = [math.prod(shape) for shape in shapes]
+        sizes = [math.prod(shape) for shape in self.shapes]
         n = given.size // sum(sizes)
         parts = jnp.split(given, np.cumsum([n * size for size in sizes])[:-1])
-        qpos, qvel, warm, *derived = (part.reshape(n, *shape) for part, shape in zip(parts, shapes, strict=True))
-        return Physics(qpos, qvel, dict(zip(task.derived, derived, strict=True))), warm
+        qpos, qvel, warm, *derived = (part.reshape(n, *shape) for part, shape in zip(parts, self.shapes, strict=True))
+        return self.task.physics(qpos, qvel, *derived), warm
 
-    def rekey(old: jax.Array, names: jax.Array, which: jax.Array, now: Moment) -> tuple[jax.Array, Moment]:
+    @_program
+    def rekey(self, old: jax.Array, names: jax.Array, which: jax.Array, now: Moment) -> tuple[jax.Array, Moment]:
         """Other streams, and none of their episodes started, where `which` [n]."""
         return jnp.where(which, streams_of(names), old), now._replace(episodes=jnp.where(which, 0, now.episodes))
 
-    def restart(streams: jax.Array, which: jax.Array, now: Moment) -> tuple[Moment, jax.Array]:
+    @_program
+    def restart(self, streams: jax.Array, which: jax.Array, now: Moment) -> tuple[Moment, jax.Array]:
         """Puts the environments where `which` [n] at the start of a new episode; derived fields are left behind."""
         keys = jax.vmap(jax.random.fold_in)(streams, now.episodes)
-        origin: Any = jnp.array(qpos0, jnp.float32), jnp.zeros(shapes[1], jnp.float32)
-        qpos, qvel = jax.vmap(lambda key: task.reset(_JaxRng(key), *origin))(keys)  # type: ignore[arg-type]
+        origin: Any = jnp.array(self.qpos0, jnp.float32), jnp.zeros(self.shapes[1], jnp.float32)
+        qpos, qvel = jax.vmap(lambda key: self.task.reset(_JaxRng(key), *origin))(keys)  # type: ignore[arg-type]
         mask, old = which[:, None], now.physics
         physics = Physics(jnp.where(mask, qpos, old.qpos), jnp.where(mask, qvel, old.qvel), old.derived)
         warm, elapsed = jnp.where(mask, 0.0, now.warm), jnp.where(which, 0, now.elapsed)
-        return Moment(physics, warm, now.episodes + which, elapsed), task.observe(jnp, physics)
+        return Moment(physics, warm, now.episodes + which, elapsed), self.task.observe(jnp, physics)
 
-    def outcome(streams: jax.Array, before: Moment, action: jax.Array, given: jax.Array) -> Any:
+    @_program
+    def outcome(self, streams: jax.Array, before: Moment, action: jax.Array, given: jax.Array) -> Any:
         """What the step amounts to, which episodes ended, and the moment after starting anew what did."""
-        physics, warm = unpack(given)
+        physics, warm = self.unpack(given)
         now = Moment(physics, warm, before.episodes, before.elapsed + 1)
-        reward, terminated, truncated, next_obs = outcome_of(
-            jnp, task, limit, before.physics, physics, action, now.elapsed
+        reward, terminated, truncated, next_obs = outcome(
+            jnp, self.task, self.limit, before.physics, physics, action, now.elapsed
         )
         ended = terminated | truncated
-        now, obs = restart(streams, ended, now)
-        return Step(obs, reward, terminated, truncated, next_obs), ended, now  # type: ignore[arg-type]
+        now, obs = self.restart(streams, ended, now)
+        return Step(obs, reward, terminated, truncated, next_obs), ended, now
 
-    def refresh(now: Moment, given: jax.Array, which: jax.Array) -> tuple[Moment, jax.Array]:
+    @_program
+    def refresh(self, now: Moment, given: jax.Array, which: jax.Array) -> tuple[Moment, jax.Array]:
         """The moment to act on: derived fields are those of the last step, and of its first moment where one began."""
 
         def choose(old: jax.Array, fresh: jax.Array) -> jax.Array:
             return jnp.where(which.reshape(-1, *[1] * (old.ndim - 1)), fresh, old)
 
-        derived = jax.tree.map(choose, now.physics.derived, unpack(given)[0].derived)
+        derived = jax.tree.map(choose, now.physics.derived, self.unpack(given)[0].derived)
         physics = now.physics._replace(derived=derived)
-        return now._replace(physics=physics), task.observe(jnp, physics)
-
-    return Programs(jax.jit(pack), jax.jit(rekey), jax.jit(restart), jax.jit(outcome), jax.jit(refresh))
+        return now._replace(physics=physics), self.task.observe(jnp, physics)
 
 
 class Worlds:
