@@ -226,7 +226,7 @@ def test_nothing_at_all():
         assert "nan" not in f"{v.ours} {v.paper} {v.claim}".replace("ensemble", "")
 
 
-@pytest.mark.parametrize("config", ["authors", "fixed"])
+@pytest.mark.parametrize("config", ["authors", "fixed", "modern"])
 def test_commands_fill_what_they_say(tmp_path, config):
     """Each command, read as the command line reads it, computes the setup that is missing."""
     results = store_of(tmp_path, {("Ant", "ppo", "plain"): 100}, config=config, steps=5000)

@@ -92,6 +92,15 @@ def test_the_configurations_of_a_series(task: str, algo: str, config: str, expec
     assert series.configs == expected
 
 
+def test_settings_that_a_result_does_not_know_are_no_other_configuration() -> None:
+    """A setting of a later version has the default that the digest takes; one that is stored counts as it is."""
+    setup = make_setup("Ant-v4", "ppo", "mcclt", "authors")
+    older = {name: value for name, value in setup.settings.items() if name != "trunk"}
+    for stored, expected in ((older, {"authors"}), (setup.settings | {"trunk": "another"}, set())):
+        (series,) = gather([make_result(setup, 0, 1.0)], {setup.key: stored}).series
+        assert series.configs == expected
+
+
 def test_failed_final_episodes_are_noted(tmp_path: Path) -> None:
     setup = hopper()
     good, bad = make_result(setup, 0, 1.0, episodes=4), make_result(setup, 7, 1.0, episodes=4)

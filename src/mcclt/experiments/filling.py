@@ -77,8 +77,9 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     limits = [part.most_seeds for part in parts if part.most_seeds is not None]
     if len(limits) == len(variants):  # only drawings show them
         seeds = min(seeds, *limits)
-    fixed = not all(map(has_paper_preset, tasks)) or any(s.configs == {"fixed"} for s in near)
-    config = "fixed" if fixed else "authors"
+    told = {config for s in near if len(s.configs) == 1 for config in s.configs}
+    published = "authors" if all(map(has_paper_preset, tasks)) else "fixed"
+    config = next((config for config in ("fixed", "modern") if config in told), published)
     return compare(tasks, [algo], variants, config, _spelt(range(seeds)), steps, episodes, _store(results))
 
 

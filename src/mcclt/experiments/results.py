@@ -98,12 +98,13 @@ class Series:
         return frozenset(config for config in CONFIGS if self._made_with(config))
 
     def _made_with(self, config: str) -> bool:
+        run = {name: self.settings[name] for name in ("steps", "final_episodes") if name in self.settings}
         try:
-            own = make_setup(self.task, self.algo, self.variant, config, steps=self.steps).settings
+            own = make_setup(self.task, self.algo, self.variant, config, **run)
         except MccltError:  # a task without published settings, or a variant of another version of this library
             return False
-        # The number of final episodes belongs to the scale, not to the configuration.
-        return all(self.settings.get(name) == value for name, value in own.items() if name != "final_episodes")
+        # Settings that are not stored are younger than the result, and are as the digest takes them.
+        return own.digest == self.digest and own.settings.items() >= self.settings.items()
 
     def curve(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps [T] that all seeds have, and the column's values [seeds, T]; NaN where one has none."""
