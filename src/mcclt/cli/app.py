@@ -49,6 +49,7 @@ def _run(args: Sequence[str]) -> None:
 
         print(f"mcclt {__version__}")
     elif name in COMMANDS:
+        sys.path.insert(0, "")  # as for `python -m`: modules in this folder, such as my_package:MyEnv-v0
         plugins.import_named()
         command(name).parse(rest).run()
     elif name in ("-h", "--help") or name.startswith("--tyro-"):  # the latter writes completions for shells

@@ -244,7 +244,8 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
         console.print(f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
         raise SystemExit(interrupts.exit_code(error)) from None
     except EnvironmentFault as error:
-        raise EnvironmentFault(f"{error} A checkpoint is saved; continue with  {resume}") from None
+        said, line, where = str(error).partition("\n")
+        raise EnvironmentFault(f"{said} A checkpoint is saved; continue with  {resume}{line}{where}") from None
     except MccltError as error:  # a disk that is full, a directory that is gone
         kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(directory.path) else ""
         raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None

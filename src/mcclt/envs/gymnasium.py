@@ -6,7 +6,9 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 import functools
 import importlib
 import importlib.util
+import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -14,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from mcclt.envs import own
 from mcclt.envs.api import EnvSpec, Step, VectorEnv, seed_of, task_name
 from mcclt.envs.processes import InTurn, Processes
 from mcclt.errors import (
@@ -23,6 +26,9 @@ from mcclt.errors import (
     UnknownNameError,
     UnsupportedSpaceError,
 )
+
+OURS = str(Path(__file__).parent)
+"""Where the code of this library is."""
 
 
 class GymnasiumVectorEnv(VectorEnv):
@@ -42,7 +48,7 @@ class GymnasiumVectorEnv(VectorEnv):
         if not isinstance(task, str):
             return callable(task) and not isinstance(task, gym.Env)
         try:
-            return not _needs_box2d(_registered(task))
+            return own.from_file(task) is not None or not _needs_box2d(_registered(task))
         except Exception:  # importing the module of "module:Name" can raise anything
             return False
 
@@ -142,7 +148,7 @@ class _Guard(gym.Wrapper):
             self._unready = ""
         except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the training
             obs = self._nan()
-            self._unready = f"raised in reset: {_describe(error)}"
+            self._unready = f"raised in reset: {_describe(error)}{_trace(error)}"
             self._fault = self._fault or self._unready
         fault, self._fault = self._fault, ""
         return obs, {"fault": fault} if fault else {}
@@ -157,7 +163,7 @@ class _Guard(gym.Wrapper):
             vector, number = self._vector(obs), _number(reward, "reward", "biuf")
             return vector, float(number), _flag(terminated, "terminated"), _flag(truncated, "truncated"), {}
         except (Exception, SystemExit) as error:
-            self._fault = f"raised in step: {_describe(error)}"
+            self._fault = f"raised in step: {_describe(error)}{_trace(error)}"
             return self._nan(), np.nan, False, True, {}
 
     def _vector(self, obs: Any) -> np.ndarray:
@@ -214,6 +220,8 @@ def _needs_box2d(entry: "gym.envs.registration.EnvSpec") -> bool:
 def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":
     """What environments are made from. An entry rather than its id: a worker has not the user's registry."""
     if isinstance(task, str):
+        if (make := own.from_file(task)) is not None:
+            return make
         try:
             entry = _registered(task)
         except gym.error.Error as error:
@@ -232,6 +240,12 @@ def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym
     if not callable(task):
         raise UnsupportedSpaceError(_not_an_env(task))
     return task
+
+
+def _trace(error: BaseException) -> str:
+    """Where in code that is not ours it was raised, on lines of its own."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
+    return "\n" + "".join(traceback.format_list(frames)).rstrip() if frames else ""
 
 
 def _not_an_env(what: object) -> str:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, preset_settings
+from mcclt.envs import own
 from mcclt.errors import ConfigError, UnknownNameError
 
 PAPER_TASKS = (
@@ -205,7 +206,7 @@ def task_id(name: str) -> str:
     bare = {task.rsplit("-v", 1)[0]: task for task in PAPER_TASKS}
     if name in bare:
         return bare[name]
-    if re.search(r"-v[0-9]+$", name) is None:
+    if re.search(r"-v[0-9]+$", name) is None and own.FORM.fullmatch(name) is None:
         raise UnknownNameError("task", name, bare, "Or give an id with its version, such as Hopper-v5.")
     return name
 

@@ -126,6 +126,17 @@ class Fault:
     step: int
     """Step of the rollout, from 0."""
     what: str
+    """What it did; on further lines, where in the user's code."""
+
+    @property
+    def said(self) -> str:
+        """What it did, to be put into a sentence."""
+        return self.what.partition("\n")[0]
+
+    @property
+    def where(self) -> str:
+        """Where in the user's code, to be put below a sentence; empty if nothing was raised."""
+        return self.what[len(self.said) :]
 
 
 def to_env_action(action: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:

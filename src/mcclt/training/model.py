@@ -507,7 +507,7 @@ def evaluate_policy(
     finally:
         vec.close()
     for fault in faults:
-        raise EnvironmentFault(f"In the evaluation of seed {index}, environment {fault.env} {fault.what}.")
+        raise EnvironmentFault(f"In the evaluation of seed {index}, environment {fault.env} {fault.said}.{fault.where}")
     if return_episode_rewards:
         return returns[0].tolist(), lengths[0].tolist()
     return float(returns.mean()), float(returns.std())

@@ -11,11 +11,10 @@ them. (On other nodes set it for `ray start`, and have the files there under the
 """
 
 import importlib
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
+from mcclt.envs.own import import_file
 from mcclt.errors import ConfigError
 
 VARIABLE = "MCCLT_IMPORT"
@@ -31,25 +30,11 @@ def import_named() -> None:
     os.environ[VARIABLE] = ",".join(names)
     for name in names:
         if name.endswith(".py"):
-            _import_file(Path(name))
+            if not Path(name).is_file():
+                raise ConfigError(f"{VARIABLE} names {name}, and there is no such file.")
+            import_file(Path(name))
         else:
             _import_module(name)
-
-
-def _import_file(path: Path) -> None:
-    name = f"mcclt_import_{path.stem}"
-    if name in sys.modules:
-        return
-    if not path.is_file():
-        raise ConfigError(f"{VARIABLE} names {path}, and there is no such file.")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # it is a .py file
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
 
 
 def _import_module(name: str) -> None:

@@ -264,8 +264,8 @@ class Trainer:
         try:
             rollout, self._obs, faults = self.act_in(self.env, self._obs, noise, self.stats, raise_faults)
         except FaultError as error:
-            advice = "Fix the environment and resume, or train with --on-nan restart or --on-nan stop."
-            raise EnvironmentFault(f"{self._describe(error.fault)} {advice}") from None
+            advice = "Fix the environment and resume, or train with on_nan 'restart' or 'stop' (flag --on-nan)."
+            raise EnvironmentFault(f"{self._describe(error.fault)} {advice}{error.fault.where}") from None
         return rollout, faults
 
     def act_in(
@@ -290,7 +290,7 @@ class Trainer:
 
     def _describe(self, fault: Fault) -> str:
         step = self.ages[fault.agent] * self.config.steps_per_update + fault.step * self.config.n_envs
-        return f"Environment {fault.env} of {self._name(fault.agent)} {fault.what} at step {step:,}."
+        return f"Environment {fault.env} of {self._name(fault.agent)} {fault.said} at step {step:,}."
 
     def _name(self, agent: int) -> str:
         group, seed = self.agents[agent]
@@ -376,9 +376,9 @@ class Trainer:
     def _checked(self, found: Episodes, where: str) -> Episodes:
         """The same, if no environment failed or that is only to be told."""
         for fault in found.faults:
-            what = f"In {where}, environment {fault.env} of {self._name(fault.agent)} {fault.what}."
+            what = f"In {where}, environment {fault.env} of {self._name(fault.agent)} {fault.said}."
             if self.config.on_nan == "raise":
-                raise EnvironmentFault(what)
+                raise EnvironmentFault(what + fault.where)
             self.messages.append(what)
         return found
 

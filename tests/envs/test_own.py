@@ -1,0 +1,85 @@
+"""Environments in a file of the user's."""
+
+from pathlib import Path
+
+import pytest
+
+from mcclt import PPO
+from mcclt.cli import main
+from mcclt.envs import make_vec
+from mcclt.envs.own import from_file
+from mcclt.errors import ConfigError, EnvironmentFault, UnknownNameError
+
+FILE = """
+import gymnasium as gym
+import numpy as np
+
+class Walk(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), float(-abs(action[0])), self.t >= 20, False, {}
+
+class Breaks(Walk):
+    def step(self, action):
+        return self.deeper(action) if self.t > 10 else super().step(action)
+
+    def deeper(self, action):
+        raise ValueError("the motor is on fire")
+
+def make():
+    return Walk()
+"""
+TINY = "--n-envs 2 --steps-per-update 16 --critic-iterations 1 --policy-iterations 1 --critic-hidden 8".split()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"{tmp_path.name}.py").write_text(FILE)  # a name of its own: files are imported once
+    return tmp_path
+
+
+@pytest.mark.parametrize("engine", ["auto", "gymnasium-async"])
+@pytest.mark.parametrize("name", ["Walk", "make"])
+def test_a_class_or_a_function_is_a_task(here: Path, name: str, engine: str) -> None:
+    env = make_vec(f"{here.name}.py:{name}", [(0, 0, 0, 0), (0, 0, 0, 1)], engine=engine)
+    assert env.reset().shape == (2, 3) and env.spec.action_size == 1
+    env.close()
+
+
+def test_every_command_takes_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = f"{here.name}.py:Walk"
+    main(["train", task, "--steps", "32", "--final-episodes", "2", "--out", "run", "--quiet", *TINY])
+    main(["evaluate", "run", "--episodes", "2"])
+    main(["train", "--resume", "run", "--steps", "48", "--quiet"])
+    main(["compare", task, "--variants", "plain", "--n-seeds", "1", "--steps", "1", "--episodes", "1", "--store", "s"])
+    assert task in capsys.readouterr().out
+
+
+def test_what_is_not_there_is_said(here: Path) -> None:
+    with pytest.raises(ConfigError, match=r"There is no file nowhere.py to take Walk from"):
+        make_vec("nowhere.py:Walk", [(0,)])
+    with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
+        make_vec(f"{here.name}.py:Wlk", [(0,)])
+    assert from_file("Hopper-v5") is None and from_file("package.module:Name-v0") is None
+    (here / "bad.py").write_text("import nothing_like_this\n")
+    with pytest.raises(ModuleNotFoundError, match="nothing_like_this"):  # theirs, with its traceback
+        make_vec("bad.py:Walk", [(0,)])
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "gymnasium-async"])
+def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: str) -> None:
+    model = PPO(from_file(f"{here.name}.py:Breaks"), n_envs=2, steps_per_update=32, engine=engine, critic="plain")
+    with pytest.raises(EnvironmentFault) as error:
+        model.learn(64)
+    sentence, *where = str(error.value).splitlines()
+    assert "raised in step: ValueError: the motor is on fire at step" in sentence and "on_nan 'restart'" in sentence
+    assert f'{here.name}.py", line 23, in deeper' in where[-2] and "the motor is on fire" in where[-1]
