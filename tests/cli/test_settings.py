@@ -154,6 +154,7 @@ def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
     assert [(g.cg_damping, g.clip_range) for g in both.groups.values()] == [(1, 0.1)] * 2
     resolved("Hopper-v5", "--config", toml("cg_damping = 1\n[groups.a]\nalgo = 'trpo'\n[groups.b]\nclip_range = 0.1"))
     resolved("Hopper-v5", "--config", toml("cg_damping = 0.1"))  # the default, as stored configurations have it
+    resolved("Hopper-v5", "--algo", "trpo", "--config", toml("learning_rate_end = 'unset'"))
     resolved("Hopper-v5", *"--algo mine --cg-damping 1 --clip-range 0.1".split())  # an own update may read any
 
 

@@ -82,14 +82,14 @@ def test_networks_of_every_kind(name: Any, tmp_path: Path) -> None:
     same: dict[str, Any] = {"policy_activation": name, "critic_activation": name}
     for critic in ("plain", "normal"):
         model = make(Noisy, critic=critic, policy_layer_norm=True, critic_layer_norm=True, **same)
-        export.to_onnx(model, tmp_path / f"{critic}.onnx", value_distribution=True)
+        export.export(model, tmp_path / f"{critic}.onnx", value_distribution=True)
 
 
 @needs_onnx
 @pytest.mark.parametrize("env", [Counter, Unbounded, Noisy, ShiftedActions, "CartPole-v1"])
 def test_actions(env: Any, tmp_path: Path) -> None:
     model = make(env)
-    path = export.to_onnx(model, tmp_path / "policy.onnx")
+    path = export.export(model, tmp_path / "policy.onnx")
     for count in (1, 50):
         obs = observations(model, count)
         action, told = run(path, obs)["action"], model.predict(obs, deterministic=True)[0]
@@ -148,7 +148,7 @@ def test_value_distributions(settings: dict[str, Any], tmp_path: Path) -> None:
     obs = observations(model)
     told = model.value_distribution(obs)
     assert (np.abs(told.mean).max() > 0.5 and np.ptp(told.error) > 0) or model._learner.config.critic == "plain"
-    found = run(export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True), obs)
+    found = run(export.export(model, tmp_path / "policy.onnx", value_distribution=True), obs)
     for name in export.VALUE_OUTPUTS:
         value, expected = found[f"value_{name}"], getattr(told, name)
         assert value.shape == expected.shape and value.dtype == expected.dtype
@@ -160,8 +160,8 @@ def test_value_distributions(settings: dict[str, Any], tmp_path: Path) -> None:
 @needs_onnx
 def test_after_learning(tmp_path: Path) -> None:
     model = PPO(PENDULUM, **(OURS | {"critic": "normal", "seed": [3, 8]})).learn(48)
-    path = export.to_onnx(model, tmp_path / "policy.onnx", seed=8, value_distribution=True)
-    saved = export.to_onnx(model.save(tmp_path / "model"), tmp_path / "again.onnx", seed=8, value_distribution=True)
+    path = export.export(model, tmp_path / "policy.onnx", seed=8, value_distribution=True)
+    saved = export.export(model.save(tmp_path / "model"), tmp_path / "again.onnx", seed=8, value_distribution=True)
     assert path.read_bytes() == saved.read_bytes()
     obs = observations(model)
     told, found = model.value_distribution(obs, seed=8), run(path, obs)
@@ -190,7 +190,7 @@ def test_an_own_weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(WEIGHTINGS, "inverse", Inverse)
     model = make(critic="ensemble", weighting="inverse")
     obs = observations(model)
-    found = run(export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True), obs)
+    found = run(export.export(model, tmp_path / "policy.onnx", value_distribution=True), obs)
     np.testing.assert_allclose(found["value_weight"], 1 / (1 + 0.3 * found["value_error"]), rtol=1e-5)
 
 
@@ -199,9 +199,9 @@ def test_a_critic_beyond_the_graph_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(CRITICS, "odd", Odd)
     model = make(critic="odd")
     with pytest.raises(ConfigError, match=r"critic 'odd' with uniform weights .* JAX's erf_inv.* the policy alone\.$"):
-        export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True)
+        export.export(model, tmp_path / "policy.onnx", value_distribution=True)
     assert not list(tmp_path.iterdir())
-    assert export.to_onnx(model, tmp_path / "policy.onnx").is_file()
+    assert export.export(model, tmp_path / "policy.onnx").is_file()
 
 
 # --- the comparison ----------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_another_value_is_noticed(wrong: str, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(export, "outputs", spoilt)
     with pytest.raises(MccltError, match=f"in its {wrong}: nothing was written"):
-        export.to_onnx(model, tmp_path / "policy.onnx", value_distribution=True)
+        export.export(model, tmp_path / "policy.onnx", value_distribution=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -239,7 +239,7 @@ def test_without_a_runtime_it_is_written_and_said(tmp_path: Path, monkeypatch: p
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name))
     with pytest.warns(UserWarning, match="not compared"):
-        assert export.to_onnx(make(), tmp_path / "policy.onnx").is_file()
+        assert export.export(make(), tmp_path / "policy.onnx").is_file()
 
 
 # --- npz ---------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_npz_and_its_readme(env: Any, network: Any, tmp_path: Path, monkeypatch:
         exec(code, names)
         np.testing.assert_allclose(names["action"], model.predict(obs, deterministic=True)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="the policy alone"):
-        export.to_npz(model, path, value_distribution=True)
+        export.export(model, path, value_distribution=True)
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
@@ -316,4 +316,4 @@ def test_unknown_endings(tmp_path: Path) -> None:
 def test_without_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'mcclt\[onnx\]'"):
-        export.to_onnx("anything", tmp_path / "policy.onnx")
+        export.export("anything", tmp_path / "policy.onnx")

@@ -390,7 +390,7 @@ def test_exported(critic: str, tmp_path: Path) -> None:
     states = (obs.mean + np.sqrt(obs.var) * 3 * rng.normal(size=(50, OBS))).astype(np.float32)
     states[0] *= 1e3  # clipped
     model.for_seed = lambda seed: model  # type: ignore[method-assign]  # its numbers are not a checkpoint's
-    session = onnxruntime.InferenceSession(export.to_onnx(model, path.with_suffix(".onnx"), value_distribution=True))
+    session = onnxruntime.InferenceSession(export.export(model, path.with_suffix(".onnx"), value_distribution=True))
     found = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"observation": states}), strict=True))
     action, told = model.predict(states, deterministic=True)[0], model.value_distribution(states)
     np.testing.assert_allclose(found["action"], action, rtol=1e-5, atol=1e-5)
@@ -398,7 +398,7 @@ def test_exported(critic: str, tmp_path: Path) -> None:
         expected = getattr(told, name)
         np.testing.assert_allclose(found[f"value_{name}"], expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
     assert np.abs(told.mean).max() > 1, "in the task's own rewards"
-    arrays = np.load(export.to_npz(model, path.with_suffix(".npz")))
+    arrays = np.load(export.export(model, path.with_suffix(".npz")))
     scope: dict[str, Any] = {"observation": states}
     exec(str(arrays["readme"]).replace("policy.npz", str(path.with_suffix(".npz"))), scope)
     np.testing.assert_allclose(scope["action"], action, rtol=1e-5, atol=1e-5)

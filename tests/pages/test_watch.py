@@ -297,7 +297,7 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
 def picture(t: int) -> bytes:
     image = np.full((50, 80, 3), 230, np.uint8)
     image[20:30, t : t + 10] = (30, 60, 200)
-    return filming.encode(image, 80, 70)
+    return filming.encode(image, 80)
 
 
 def synthetic(kind: str = "normal", length: int = LENGTH, **changes: Any) -> Recording:
@@ -308,7 +308,7 @@ def synthetic(kind: str = "normal", length: int = LENGTH, **changes: Any) -> Rec
     mean, std = 100 + 20 * np.sin(t / 9), np.full(length, 5.0 if n > 1 else 0.0)
     steps = np.array([*range(0, length, 3), length - 1])
     base = Recording(
-        task="Hopper-v5", group=f"ppo-{kind}", seed=0, algo="ppo", critic=kind, weighting="accuracy", gamma=0.99,
+        task="Hopper-v5", group=f"ppo-{kind}", seed=0, algo="ppo", critic=kind, weighting="accuracy",
         trained=100_000, episode_seed=0, deterministic=False, fps=30.0, observations=np.zeros((length, 3)),
         actions=np.sin(t[:, None] / np.array([3.0, 5.0])), action_low=-np.ones(2), action_high=np.ones(2),
         action_names=("hip", "knee"), rewards=np.cos(t / 4),

@@ -17,24 +17,20 @@ class SearchDisplay:
     """One line: how far, how fast, how full, and the best so far."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
-        self._console, self._quiet = console, quiet
-        self._bar: Progress | None = None
-        if console.is_terminal and not quiet:
-            columns = (TextColumn("{task.fields[text]}"), BarColumn(bar_width=None), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console, expand=True)
-            self._task = self._bar.add_task("", total=None, text="compiling…")
+        self._console, self._lines = console, not quiet and not console.is_terminal
+        columns = (TextColumn("{task.fields[text]}"), BarColumn(bar_width=None), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, expand=True, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task("", total=None, text="compiling…")
         self._last = time.perf_counter()
 
     def __enter__(self) -> Self:
         """Starts the bar."""
-        if self._bar:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leaves the last state on the screen."""
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def show(self, status: "Status") -> None:
         """After every update."""
@@ -43,9 +39,8 @@ class SearchDisplay:
         best = f"best {status.best.scores[-1]:,.0f}" if status.best else "no score yet"
         speed = status.steps / max(status.seconds, 1e-9)
         text = f"{judged}/{status.planned} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
-        if self._bar:
-            self._bar.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
-        elif not self._quiet and now - self._last > EVERY:
+        self._bar.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
+        if self._lines and now - self._last > EVERY:
             self._last = now
             self._console.print(f"{status.steps:>12,} / {status.expected:,} steps  {text}", soft_wrap=True)
 

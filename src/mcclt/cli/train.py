@@ -184,7 +184,7 @@ class Train(Command, RunConfig, AgentConfig):
 
 def _changed(settings: Mapping[str, Any]) -> list[str]:
     """Those that are not at their defaults."""
-    return [name for name, value in settings.items() if value != getattr(AgentConfig, name)]
+    return [n for n, value in settings.items() if coerce(AgentConfig, n, value) != getattr(AgentConfig, n)]
 
 
 def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:

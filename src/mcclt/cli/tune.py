@@ -13,7 +13,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, seeds_of
 from mcclt.cli.machinery import Machinery, again, has_gpu
-from mcclt.config import AgentConfig, fields_of, parse_steps
+from mcclt.config import AgentConfig, fields_of, parse_steps, require
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError, UnknownNameError
 
@@ -97,8 +97,7 @@ class Tune(Machinery):
         console = plain_console()
         if self.backend == "ray":
             raise ConfigError("--backend ray is for the confirmation alone: search with --confirm 0, on one machine.")
-        if self.confirm < 0:
-            raise ConfigError(f"confirm = {self.confirm} is not allowed: it must be 0 or more.")
+        require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
         seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
         plan, space = self.declared()
         self.check([self.task])
@@ -258,13 +257,11 @@ class _Speed:
 
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
-    from rich.table import Table
-
+    from mcclt.cli.tables import table_of
     from mcclt.tuning.confirm import changed
 
-    table = Table(title="Best settings of the search", title_justify="left")
-    for column in ("setting", "rungs", "score", "what it changes"):
-        table.add_column(column, justify="right" if column in ("rungs", "score") else "left", overflow="fold")
+    columns = ("setting", "rungs", "score", "what it changes")
+    table = table_of(columns, "Best settings of the search", left=("what it changes",))
     for trial in best:
         point = {name: value for name, (value, _) in changed(trial.settings).items() if name in trial.point}
         words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
@@ -273,11 +270,10 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 
 
 def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
-    from rich.table import Table
+    from mcclt.cli.tables import table_of
 
-    table = Table(title="On fresh seeds", title_justify="left")
-    for column in ("setting", "seeds", "middle half", "mean", "± SE", "against the default", "95 % interval"):
-        table.add_column(column, justify="left" if column == "setting" else "right", overflow="fold")
+    columns = ("setting", "seeds", "middle half", "mean", "± SE", "against the default", "95 % interval")
+    table = table_of(columns, "On fresh seeds")
     for one in found:
         row = [one.name, str(one.summary.n), f"{one.iqm:,.1f}", f"{one.summary.mean:,.1f}"]
         row.append(f"{one.summary.se:,.1f}" if one.summary.n > 1 else "–")

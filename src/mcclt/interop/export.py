@@ -1,7 +1,7 @@
 """A trained policy as one file that runs without this library: ONNX for a runtime, npz for plain arrays.
 
-from mcclt.interop.export import to_onnx
-to_onnx("runs/hopper", "policy.onnx", seed=3)
+from mcclt.interop.export import export
+export("runs/hopper", "policy.onnx", seed=3)
 
 The graph is what the agent computes, traced and translated, and is compared with the model before the file is written.
 """
@@ -11,7 +11,6 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,26 +41,12 @@ def export(
     group: str | None = None,
     value_distribution: bool = False,
 ) -> Path:
-    """Writes a policy in the format that the ending of `path` names: .onnx or .npz."""
-    formats = {".onnx": to_onnx, ".npz": to_npz}
-    suffix = Path(path).suffix
-    if suffix not in formats:
-        raise UnknownNameError("ending of an exported policy", suffix, formats)
-    return formats[suffix](model, path, seed, group, value_distribution)
+    """Writes a policy in the format that the ending of `path` names.
 
-
-def to_onnx(
-    model: Model | str | Path,
-    path: str | Path,
-    seed: int | None = None,
-    group: str | None = None,
-    value_distribution: bool = False,
-) -> Path:
-    """Writes a policy as an ONNX graph from `observation` [batch, O] to `action`.
-
-    `action` is what `model.predict(observation, deterministic=True)` gives: [batch, D] within the task's bounds, or
-    the index [batch] of a discrete action. Where onnxruntime is installed, the graph is first compared with the
-    model.
+    `.onnx` is a graph from `observation` [batch, O] to `action`, which is what `model.predict(observation,
+    deterministic=True)` gives: [batch, D] within the task's bounds, or the index [batch] of a discrete action. Where
+    onnxruntime is installed, the graph is first compared with the model. `.npz` is plain arrays for `numpy.load`, with
+    the code that acts in the entry `readme`.
 
     Args:
         model: a `PPO` or `TRPO`, or the path of a saved one or of a run directory.
@@ -69,7 +54,7 @@ def to_onnx(
         seed: which agent of a population.
         group: which group of a run directory that trained several.
         value_distribution: add the outputs `value_bars` [batch, N] and `value_mean`, `value_std`, `value_error`,
-            `value_weight` [batch], as `model.value_distribution` gives them.
+            `value_weight` [batch], as `model.value_distribution` gives them; an npz file has no room for it.
 
     Returns:
         `path`.
@@ -78,80 +63,58 @@ def to_onnx(
         MissingExtraError: without the package onnx.
         MccltError: if there is no such model or agent, the file cannot be written, or the graph disagrees.
     """
-    if importlib.util.find_spec("onnx") is None:
+    path = Path(path)
+    if path.suffix not in (".onnx", ".npz"):
+        raise UnknownNameError("ending of an exported policy", path.suffix, (".onnx", ".npz"))
+    if path.suffix == ".onnx" and importlib.util.find_spec("onnx") is None:
         raise MissingExtraError("Exporting to ONNX", "onnx")
-    agent = one_agent(model, seed, group)
-    data = build(agent, value_distribution)
-    if importlib.util.find_spec("onnxruntime") is None:
-        warnings.warn("onnxruntime is not installed: the graph was not compared with the model.", stacklevel=2)
-    else:
-        check(agent, data)
-    checkpoint.write_atomically(Path(path), data)
-    return Path(path)
-
-
-def to_npz(
-    model: Model | str | Path,
-    path: str | Path,
-    seed: int | None = None,
-    group: str | None = None,
-    value_distribution: bool = False,
-) -> Path:
-    """Writes a policy as plain arrays for `numpy.load`, with the code that acts in the entry `readme`.
-
-    Args and errors are those of `to_onnx`, but for `value_distribution`, which an npz file has no room for.
-    """
-    if value_distribution:
+    if path.suffix == ".npz" and value_distribution:
         raise ConfigError("An npz file holds the policy alone: export to .onnx for the value distribution.")
     agent = one_agent(model, seed, group)
-    spec, policy, norm = agent.spec, agent.state.policy, agent.state.norm
-    see, normed = "", ""
-    arrays = {f"{name}{i}": value for i, layer in enumerate(policy["mlp"]) for name, value in layer.items()}
-    if agent.config.policy_layer_norm:
-        normed = LAYER_NORM
-    if spec.discrete:
-        act = f"action = x.argmax(-1) + {spec.action_start}"
-    else:
-        arrays |= bounds(agent) | {"log_std": policy["log_std"]}
-        act = 'action = numpy.clip(x, p["action_low"], p["action_high"])'
-    if norm.obs is not None:
-        arrays |= {"obs_mean": norm.obs.mean, "obs_scale": normalisation.scale_of(norm.obs)}
-        see = f'x = numpy.clip((x - p["obs_mean"]) / p["obs_scale"], -{normalisation.CLIP}, {normalisation.CLIP})\n'
-    code = README.format(
-        name=Path(path).name,
-        size=spec.obs_size,
-        last=len(policy["mlp"]) - 1,
-        see=see,
-        normed=normed,
-        activation=ACTIVATIONS[agent.config.policy_activation],
-        act=act,
-    )
-    with io.BytesIO() as file:
-        np.savez(file, allow_pickle=False, readme=code, metadata=json.dumps(metadata(agent)), **arrays)
-        checkpoint.write_atomically(Path(path), file.getvalue())
-    return Path(path)
+    data = to_npz(agent, path.name) if path.suffix == ".npz" else to_onnx(agent, value_distribution)
+    checkpoint.write_atomically(path, data)
+    return path
 
 
-README = """\
-import numpy
-p = numpy.load("{name}")
-x = numpy.asarray(observation, numpy.float32)  # [{size}] or [batch, {size}]
-{see}for i in range({last}):
-    x = x @ p[f"w{{i}}"] + p[f"b{{i}}"]
-{normed}    x = {activation}
-x = x @ p["w{last}"] + p["b{last}"]
-{act}
-"""
-LAYER_NORM = """\
-    x = x - x.mean(-1, keepdims=True)
-    x = p[f"scale{i}"] * x / numpy.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) + p[f"shift{i}"]
-"""
+# --- plain arrays ------------------------------------------------------------------------------------------
+
 ACTIVATIONS = {
     "tanh": "numpy.tanh(x)",
     "relu": "numpy.maximum(x, 0)",
     "silu": "x / (1 + numpy.exp(-x))",
     "elu": "numpy.where(x > 0, x, numpy.expm1(numpy.minimum(x, 0)))",
 }
+"""As NumPy's code, by their names in a configuration."""
+
+
+def to_npz(agent: Agent, name: str) -> bytes:
+    """An npz file of this name: the arrays, and the code that reads and uses them."""
+    spec, policy, seen = agent.spec, agent.state.policy, agent.state.norm.obs
+    arrays = {f"{part}{i}": array for i, layer in enumerate(policy["mlp"]) for part, array in layer.items()}
+    code = [
+        "import numpy",
+        f'p = numpy.load("{name}")',
+        f"x = numpy.asarray(observation, numpy.float32)  # [{spec.obs_size}] or [batch, {spec.obs_size}]",
+    ]
+    if seen is not None:
+        arrays |= {"obs_mean": seen.mean, "obs_scale": normalisation.scale_of(seen)}
+        most = normalisation.CLIP
+        code.append(f'x = numpy.clip((x - p["obs_mean"]) / p["obs_scale"], -{most}, {most})')
+    last = len(policy["mlp"]) - 1
+    code += [f"for i in range({last}):", '    x = x @ p[f"w{i}"] + p[f"b{i}"]']
+    if agent.config.policy_layer_norm:
+        code.append("    x = x - x.mean(-1, keepdims=True)")
+        code.append('    x = p[f"scale{i}"] * x / numpy.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) + p[f"shift{i}"]')
+    code += [f"    x = {ACTIVATIONS[agent.config.policy_activation]}", f'x = x @ p["w{last}"] + p["b{last}"]']
+    if spec.discrete:
+        code.append(f"action = x.argmax(-1) + {spec.action_start}")
+    else:
+        arrays |= bounds(agent) | {"log_std": policy["log_std"]}
+        code.append('action = numpy.clip(x, p["action_low"], p["action_high"])')
+    file = io.BytesIO()
+    readme = "\n".join([*code, ""])
+    np.savez(file, allow_pickle=False, readme=readme, metadata=json.dumps(metadata(agent)), **arrays)
+    return file.getvalue()
 
 
 # --- the agent ---------------------------------------------------------------------------------------------
@@ -198,6 +161,16 @@ def bounds(agent: Agent) -> dict[str, np.ndarray]:
 
 
 # --- the graph ---------------------------------------------------------------------------------------------
+
+
+def to_onnx(agent: Agent, value_distribution: bool) -> bytes:
+    """An ONNX file, compared with the agent if there is a runtime to do it."""
+    data = build(agent, value_distribution)
+    if importlib.util.find_spec("onnxruntime") is None:
+        warnings.warn("onnxruntime is not installed: the graph was not compared with the model.", stacklevel=3)
+    else:
+        check(agent, data)
+    return data
 
 
 def build(agent: Agent, value_distribution: bool) -> bytes:
@@ -262,51 +235,48 @@ def check(agent: Agent, data: bytes) -> None:
         obs = seen.mean + normalisation.scale_of(seen) * obs
     found = dict(zip([x.name for x in session.get_outputs()], session.run(None, {"observation": obs}), strict=True))
     with jax.default_matmul_precision("highest"):
-        wrong = compare_action(agent, obs, found.pop("action"))
-        if found:
-            wrong = wrong or compare_value(agent, obs, {k.removeprefix("value_"): v for k, v in found.items()})
-    if wrong:
-        raise MccltError(f"The exported graph disagrees with the model in its {wrong}: nothing was written.")
+        agrees = {"action": same_action(agent, obs, found["action"])}
+        if len(found) > 1:
+            agrees |= same_values(agent, obs, {k.removeprefix("value_"): v for k, v in found.items()})
+    for name, yes in agrees.items():
+        if not yes:
+            raise MccltError(f"The exported graph disagrees with the model in its {name}: nothing was written.")
 
 
-def compare_action(agent: Agent, obs: np.ndarray, action: np.ndarray) -> str:
-    """`"action"` if it is not the model's, else nothing."""
+def same_action(agent: Agent, obs: np.ndarray, action: np.ndarray) -> bool:
+    """Whether it is the model's."""
     if not agent.spec.discrete:
-        return "" if near(action, agent.act(obs)) else "action"
+        return near(action, agent.act(obs))
     # Where two actions are as likely as each other, rounding may choose either.
-    policy, norm = agent.state.policy, agent.state.norm
-    log_prob = np.asarray(agent.learner.policy.distribution(policy, normalisation.normalise_obs(norm, obs)))
+    seen = normalisation.normalise_obs(agent.state.norm, obs)
+    log_prob = np.asarray(agent.learner.policy.distribution(agent.state.policy, seen))
     index = action - agent.spec.action_start
-    if not ((index >= 0) & (index < agent.spec.action_size)).all():
-        return "action"
-    return "" if near(np.take_along_axis(log_prob, index[:, None], 1)[:, 0], log_prob.max(axis=1)) else "action"
+    known = bool(((index >= 0) & (index < agent.spec.action_size)).all())
+    return known and near(np.take_along_axis(log_prob, index[:, None], 1)[:, 0], log_prob.max(axis=1))
 
 
-def compare_value(agent: Agent, obs: np.ndarray, found: dict[str, np.ndarray]) -> str:
-    """The first output that is not the model's, or nothing.
+def same_values(agent: Agent, obs: np.ndarray, found: dict[str, np.ndarray]) -> dict[str, bool]:
+    """Whether each output is the model's.
 
     The normality error is the square of a distance between bars, small beside the bars themselves: rounding moves
     its root as far as it moves a bar. The weight can be steep in the error, so it is judged at the graph's own.
     """
-    told = agent.believe(obs)
+    told, returns = agent.believe(obs), agent.state.norm.returns
     bars = max(float(np.abs(told.bars).max()), 1e-6)
-    returns = agent.state.norm.returns
     unit = 1.0 if returns is None else float(normalisation.scale_of(returns))  # errors are in the critic's own
     far = TOLERANCE * bars / unit * math.sqrt(told.bars.shape[1])
-    is_square = agent.learner.critic.quantiles
-    root: Callable[[np.ndarray], np.ndarray] = np.sqrt if is_square else np.asarray
-    weight = agent.learner.weights(agent.state, jnp.asarray(found["error"]))
+    root = np.sqrt if agent.learner.critic.quantiles else np.asarray
     # At a bar that rounding puts on either side of the mean, `crossing_error` comes or goes.
     few = 0.01 if agent.config.crossing_error is not None else 0.0
     far_errors = np.abs(root(found["error"]) - root(told.error)) > far
-    good = {
+    weight = agent.learner.weights(agent.state, jnp.asarray(found["error"]))
+    return {
         "bars": near(found["bars"], told.bars),
         "mean": near(found["mean"], told.mean, bars),
         "std": near(found["std"], told.std, bars),
-        "error": found["error"].shape == told.error.shape and far_errors.mean() <= few,
+        "error": found["error"].shape == told.error.shape and bool(far_errors.mean() <= few),
         "weight": near(found["weight"], np.asarray(weight)),
     }
-    return next((name for name, ok in good.items() if not ok), "")
 
 
 def near(a: np.ndarray, b: np.ndarray, scale: float | None = None) -> bool:

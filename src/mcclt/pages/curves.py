@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from mcclt.experiments import figures
 from mcclt.experiments.analysis.speed import FEW_POINTS
 from mcclt.experiments.analysis.stats import mean_band
 from mcclt.experiments.paper import paper_mean
@@ -28,8 +29,6 @@ def curves(results: Results) -> dict[str, Any]:
     `series` refer to `tasks`, `algos`, `variants` and `steps` by their places. In a curve `x` is a place in `steps`,
     `mean`, `low` and `high` are the mean and its interval (null: none); the first quantity also has its `seeds`.
     """
-    from mcclt.experiments import figures
-
     columns = {column for s in results.mains for r in s.results for column in r.curve}
     quantities = [column for column in QUANTITIES if column in columns]
     evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)

@@ -115,11 +115,11 @@ def action_names(world: Any, count: int) -> tuple[str, ...]:
 class Film:
     """Pictures of one episode, no more than a video has; `note` says why there are none."""
 
-    def __init__(self, world: Any, width: int, quality: int, most: int) -> None:
+    def __init__(self, world: Any, width: int, most: int) -> None:
         self.frames: list[bytes] = []
         self.steps: list[int] = []
         self.note = ""
-        self._world, self._width, self._quality, self._most = world, width, quality, max(2, most)
+        self._world, self._width, self._most = world, width, max(2, most)
         self._stride = max(1, round(steps_per_second(world) / FPS))
         _light_up(world)
 
@@ -144,7 +144,7 @@ class Film:
         try:
             picture = self._world.render()
             if picture is not None:
-                self.frames.append(encode(np.asarray(picture), self._width, self._quality))
+                self.frames.append(encode(np.asarray(picture), self._width))
                 self.steps.append(step)
                 return
             self.note = NO_PICTURES
@@ -172,7 +172,7 @@ def _light_up(world: Any) -> None:
         renderer.default_cam_config = {**(renderer.default_cam_config or {}), **CAMERAS[task]}
 
 
-def encode(picture: np.ndarray, width: int, quality: int) -> bytes:
+def encode(picture: np.ndarray, width: int) -> bytes:
     """A WebP of at most this width, of an array [H, W, 3] uint8."""
     from PIL import Image
 
@@ -180,7 +180,7 @@ def encode(picture: np.ndarray, width: int, quality: int) -> bytes:
     if image.width > width:
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=quality, method=3)
+    image.save(buffer, "WEBP", quality=QUALITY, method=3)
     return buffer.getvalue()
 
 

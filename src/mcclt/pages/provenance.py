@@ -1,5 +1,6 @@
 """What is in a store, what it lacks, and where its results come from."""
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -21,22 +22,16 @@ PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 """What is said of the agents, as their provenance has it."""
 
 
-def wanted(results: Results) -> int:
-    """Seeds of a full store: as many as the variant with most has."""
-    return max(len(s.results) for s in results.mains)
-
-
-def there(results: Results, task: str, algo: str, variant: str) -> int:
-    """Seeds of a variant that are in the store."""
-    series = results.main(task, algo, variant)
-    return len(series.results) if series else 0
+def seeds(results: Results) -> Counter[tuple[str, str, str]]:
+    """How many there are, by (task, algo, variant). A full store has as many of each as of that with most."""
+    return Counter({(s.task, s.algo, s.variant): len(s.results) for s in results.mains})
 
 
 def gaps(results: Results) -> dict[tuple[str, str, str], int]:
     """How many seeds of the paper's variants are missing, by (task, algo, variant)."""
-    grid = [(t, a, v) for t in results.tasks for a in results.algos for v in VARIANTS]
-    missing = {cell: wanted(results) - there(results, *cell) for cell in grid}
-    return {cell: n for cell, n in missing.items() if n}
+    found = seeds(results)
+    grid = itertools.product(results.tasks, results.algos, VARIANTS)
+    return {cell: n for cell in grid if (n := max(found.values()) - found[cell])}
 
 
 def commands_that_fill(results: Results) -> list[str]:

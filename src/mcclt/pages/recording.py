@@ -28,7 +28,6 @@ class Recording:
     algo: str
     critic: str
     weighting: str
-    gamma: float
     trained: int
     """Steps the agent had learnt from."""
     episode_seed: int
@@ -82,7 +81,6 @@ def record(
     *,
     env: object | None = None,
     width: int = filming.WIDTH,
-    quality: int = filming.QUALITY,
     max_frames: int = filming.FRAMES,
 ) -> Recording:
     """Runs one episode of one agent. The same arguments give the same episode.
@@ -96,7 +94,6 @@ def record(
         render: make a video; where that is impossible, `Recording.note` says why.
         env: a task id, environment class or factory; the model's own task by default.
         width: of the video in pixels.
-        quality: of its pictures, 0 to 100.
         max_frames: most pictures; of a longer video every second one is left out, or more.
 
     Raises:
@@ -116,7 +113,7 @@ def record(
     noise = None if deterministic else agent.noise(Purpose.WATCH, episode_seed, max_steps)
     try:
         _check_spaces(world, agent)
-        film = filming.Film(world, width, quality, max_frames) if render and not note else None
+        film = filming.Film(world, width, max_frames) if render and not note else None
         steps = _play(world, agent, noise, film, episode_seed, max_steps)
         names = filming.action_names(world, spec.action_size)
         fps = filming.steps_per_second(world)
@@ -133,7 +130,6 @@ def record(
         algo=agent.config.algo,
         critic=agent.config.critic,
         weighting=agent.config.weighting or "",
-        gamma=agent.config.gamma,
         trained=agent.steps,
         episode_seed=episode_seed,
         deterministic=deterministic,

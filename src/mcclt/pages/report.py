@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
-from mcclt.experiments.analysis import calibration
+from mcclt.experiments import figures, tables
+from mcclt.experiments.analysis import calibration, claims, pooled
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.experiments.store import StoreError
 from mcclt.pages import provenance
@@ -56,11 +57,11 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         results: of a store; at least one.
         drawings: figures as inline SVG, by name; None if there was nothing to draw them with.
     """
-    from mcclt.experiments import figures, tables
-    from mcclt.experiments.analysis import claims
-
     verdicts = claims.verdicts(results)
     tally = Counter(v.verdict for v in verdicts)
+    seeds = provenance.seeds(results)
+    wanted = max(seeds.values())
+    variants = list(dict.fromkeys([*VARIANTS, *results.variants]))  # the paper's, there or not, and whatever else is
     return render(
         "report",
         curves(results),
@@ -69,7 +70,7 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         summary=_summary(results),
         notices=_notices(results),
         missing=sum(provenance.gaps(results).values()),
-        planned=provenance.wanted(results) * len(results.tasks) * len(results.algos) * len(VARIANTS),
+        planned=wanted * len(results.tasks) * len(results.algos) * len(VARIANTS),
         answer=answer_of(results),
         signs=VERDICTS,
         tally={name: tally[name] for name in VERDICTS if tally[name]},
@@ -78,9 +79,9 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         drawings=None if drawings is None else {name: Markup(svg) for name, svg in drawings.items()},
         titles=figures.TITLES,
         calibration=[(algo.upper(), *found) for algo in results.algos if (found := _calibration(results, algo))],
-        variants=[variant_label(v) for v in _variants(results)],
-        seeds={algo.upper(): _seeds(results, algo) for algo in results.algos},
-        wanted=provenance.wanted(results),
+        variants=[variant_label(v) for v in variants],
+        seeds={a.upper(): {t: [seeds[t, a, v] for v in variants] for t in results.tasks} for a in results.algos},
+        wanted=wanted,
         paper=len(VARIANTS),
         properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
@@ -90,8 +91,6 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
 
 
 def _write_tables(results: Results, folder: Path) -> None:
-    from mcclt.experiments import tables
-
     for name, make in tables.TABLES.items():
         table = make(results)
         for ending, text in {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}.items():
@@ -100,8 +99,6 @@ def _write_tables(results: Results, folder: Path) -> None:
 
 def _draw(results: Results, folder: Path) -> dict[str, str] | None:
     """Draws each figure once, saves it, and gives it as SVG; None without matplotlib."""
-    from mcclt.experiments import figures
-
     drawings = {}
     try:
         for name, make in figures.FIGURES.items():
@@ -128,8 +125,6 @@ def _summary(results: Results) -> str:
 
 def answer_of(results: Results) -> str:
     """The pooled answers about final returns in one sentence; nothing if there are none."""
-    from mcclt.experiments.analysis import pooled
-
     found = pooled.answers(results, "final")
     if not found:
         return ""
@@ -157,17 +152,6 @@ def _notices(results: Results) -> list[tuple[str, str, Sequence[str]]]:
     if results.notes:
         boxes.append(("note", "About this store", results.notes))
     return boxes
-
-
-def _variants(results: Results) -> list[str]:
-    """The paper's, there or not, and whatever else is there."""
-    return list(dict.fromkeys([*VARIANTS, *results.variants]))
-
-
-def _seeds(results: Results, algo: str) -> dict[str, list[int]]:
-    """How many there are of each variant, by task."""
-    variants = _variants(results)
-    return {task: [provenance.there(results, task, algo, v) for v in variants] for task in results.tasks}
 
 
 # --- calibration -----------------------------------------------------------------------------------------------

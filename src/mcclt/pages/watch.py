@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mcclt.errors import ConfigError
+from mcclt.experiments import figures
 from mcclt.pages.recording import Recording
 from mcclt.pages.recording import record as record
 from mcclt.pages.rendering import render, rounded, short
@@ -108,8 +109,6 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
 
 def colours(recordings: Sequence[Recording]) -> list[str]:
     """A colour each: the variant's own as in the report, while no other recording has it."""
-    from mcclt.experiments import figures
-
     found: list[str] = []
     spare = [*figures.MORE_COLOURS, *figures.COLOURS.values()]
     for r in recordings:
