@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mcclt.config import AgentConfig, RunConfig, fields_of, to_dict
+from mcclt.config import AgentConfig, RunConfig, fields_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,17 +39,20 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
 
 
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:
-    """Prints the resolved configuration, a column per group."""
+    """Prints the settings that are not the defaults, a column per group; but always how much is trained."""
     table = table_of(["setting", *config.groups], f"{config.task} on the {engine} engine", left=config.groups)
     table.columns[0].no_wrap = True
-    data = to_dict(config)
+    default, groups = RunConfig(config.task), config.groups.values()
     for name in fields_of(RunConfig):
-        if name not in ("task", "groups"):
-            table.add_row(name, *[_short(data[name])] * len(config.groups))
-    table.add_section()
+        value = getattr(config, name)
+        if name in ("seeds", "steps") or (name not in ("task", "groups", "engine") and value != getattr(default, name)):
+            table.add_row(name, *[_short(value)] * len(groups))
     for name in fields_of(AgentConfig):
-        table.add_row(name, *(_short(getattr(agent, name)) for agent in config.groups.values()))
+        values = [getattr(agent, name) for agent in groups]
+        if name in ("algo", "critic", "weighting") or any(value != getattr(AgentConfig, name) for value in values):
+            table.add_row(name, *map(_short, values))
     console.print(table)
+    console.print("All other settings are the defaults; config.json in the run directory has them all.", soft_wrap=True)
 
 
 def _short(value: Any) -> str:
@@ -61,14 +64,19 @@ def _short(value: Any) -> str:
 
 
 def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:
-    """A table of deterministic returns: mean over episodes for each seed, mean ± SE over seeds per group."""
+    """A table of deterministic returns: over seeds, mean ± SE of each seed's mean; of one seed, over its episodes."""
     import numpy as np
 
     episodes = "1 episode" if returns.shape[1] == 1 else f"{returns.shape[1]} episodes"
-    columns = ("group", "seeds", "mean", "± SE over seeds", "lowest seed", "highest seed")
+    groups = {group: [i for i, (g, _) in enumerate(agents) if g == group] for group, _ in agents}
+    alone = all(len(own) == 1 for own in groups.values())
+    unit = "episode" if alone else "seed"
+    spread = "deviation of episodes" if alone else "± SE over seeds"
+    columns = ("group", "seeds", "mean", spread, f"lowest {unit}", f"highest {unit}")
     table = table_of(columns, f"Deterministic returns, {episodes} per seed")
-    for group in dict.fromkeys(g for g, _ in agents):
-        means = np.array([returns[i].mean() for i, (g, _) in enumerate(agents) if g == group])
-        error = f"{means.std(ddof=1) / np.sqrt(len(means)):.1f}" if len(means) > 1 else "–"
-        table.add_row(group, str(len(means)), f"{means.mean():.1f}", error, f"{means.min():.1f}", f"{means.max():.1f}")
+    for group, own in groups.items():
+        values = returns[own[0]] if alone else np.array([returns[i].mean() for i in own])
+        deviation = values.std(ddof=1) / (1 if alone else np.sqrt(len(values))) if len(values) > 1 else None
+        row = (values.mean(), deviation, values.min(), values.max())
+        table.add_row(group, str(len(own)), *("–" if x is None else f"{x:,.1f}" for x in row))
     console.print(table)

@@ -106,6 +106,13 @@ class Train(Command, RunConfig, AgentConfig):
             job = Job.resume(config, self.resume, wandb=self.wandb)
         with job:
             if self.resume is not None:
+                if job.trainer.finished and (self.resume / "evaluation.json").exists():
+                    on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
+                    console.print(
+                        f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}",
+                        soft_wrap=True,
+                    )
+                    return
                 console.print(f"Resuming {self.resume} at {job.trainer.step:,} steps.", soft_wrap=True)
             elif not self.quiet:
                 show_config(console, job.trainer.config, job.trainer.spec.engine)

@@ -14,7 +14,6 @@ import importlib
 import os
 from pathlib import Path
 
-from mcclt.envs.own import import_file
 from mcclt.errors import ConfigError
 
 VARIABLE = "MCCLT_IMPORT"
@@ -28,6 +27,8 @@ def import_named() -> None:
     # Worker processes may start in another folder.
     names = [str(Path(name).absolute()) if name.endswith(".py") else name for name in names]
     os.environ[VARIABLE] = ",".join(names)
+    from mcclt.envs.own import import_file  # with NumPy: only if there is something to import
+
     for name in names:
         if name.endswith(".py"):
             if not Path(name).is_file():
