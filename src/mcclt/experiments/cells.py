@@ -1,9 +1,12 @@
 """One result as a file: JSON with a checksum. Files may come from strangers, and are read with care."""
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,34 @@ import numpy as np
 from mcclt.config import AgentConfig, RunConfig, coerce, fields_of
 from mcclt.errors import MccltError
 from mcclt.experiments.results import Result
+from mcclt.experiments.setups import Setup
 from mcclt.storage import files
 
 FORMAT = "mcclt-store 1"
+AGAIN = "run its command again to replace it"
 
 
 class StoreError(MccltError):
     """A directory that is no store, or cannot be used as one; a file of it that cannot be read."""
+
+
+@contextlib.contextmanager
+def refusals(action: str, path: Path) -> Iterator[None]:
+    """What the operating system refuses to do with a file, in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"Cannot {action} {path}: {error.strerror or error}.") from None
+
+
+@contextlib.contextmanager
+def reading(path: Path, remedy: str = AGAIN) -> Iterator[None]:
+    """The same while a file is read; whatever else goes wrong, it is damaged."""
+    try:
+        with refusals("read", path):
+            yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise StoreError(f"{path} is damaged: {remedy}.") from None
 
 
 def file_name(text: str) -> str:
@@ -26,27 +50,22 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.@+=,-]", "_", text)
 
 
-def place(task: str, algo: str, variant: str, digest: str) -> tuple[str, str, str]:
+def place(one: Setup | Result) -> tuple[str, str, str]:
     """Where the results of a setup are, below a store's `cells`."""
-    return file_name(task), f"{algo}-{variant}", digest
+    return file_name(one.task), f"{one.algo}-{one.variant}", one.digest
+
+
+# --- a result as data ------------------------------------------------------------------------------------------
+
+NAMES = {field.name: "setup" if field.name == "digest" else field.name for field in dataclasses.fields(Result)}
+"""Of a result's fields in a file."""
 
 
 def to_data(result: Result) -> dict[str, Any]:
     """A result as plain data; returns keep six significant digits, curves four."""
-    data = {
-        "format": FORMAT,
-        "task": result.task,
-        "algo": result.algo,
-        "variant": result.variant,
-        "seed": result.seed,
-        "setup": result.digest,
-        "returns": plain(result.returns, 6),
-        "lengths": result.lengths,
-        "curve": {name: plain(column, 7 if name == "step" else 4) for name, column in result.curve.items()},
-        "probe": plain(result.probe, 4),
-        "cost": result.cost,
-        "provenance": result.provenance,
-    }
+    data = {"format": FORMAT} | {name: getattr(result, field) for field, name in NAMES.items()}
+    data["curve"] = {name: plain(column, 7 if name == "step" else 4) for name, column in result.curve.items()}
+    data["probe"] = plain(result.probe, 4)
     return plain(data)
 
 
@@ -67,33 +86,18 @@ def plain(value: Any, digits: int = 6) -> Any:
 
 
 def from_data(data: dict[str, Any]) -> Result:
-    """The reverse of `to_data`.
-
-    Raises:
-        ValueError: it is not what `training` makes.
-    """
-    try:
-        result = Result(
-            task=data["task"],
-            algo=data["algo"],
-            variant=data["variant"],
-            seed=int(data["seed"]),
-            digest=data["setup"],
-            returns=numbers(data["returns"]),
-            lengths=np.array(data["lengths"], int),
-            curve={name: numbers(column) for name, column in data["curve"].items()},
-            probe=data["probe"],
-            cost=data["cost"],
-            provenance=data["provenance"],
-        )
-        _check(result)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        raise ValueError("not a result") from None
+    """The reverse of `to_data`; any error if it is not what `training` makes."""
+    own = {field: data[name] for field, name in NAMES.items()}
+    own["seed"], own["returns"] = int(own["seed"]), numbers(own["returns"])
+    own["lengths"] = np.array(own["lengths"], int)
+    own["curve"] = {name: numbers(column) for name, column in own["curve"].items()}
+    result = Result(**own)
+    _check(result)
     return result
 
 
 def _check(result: Result) -> None:
-    """Raises a `ValueError` where a result is not as `training` makes it: a checksum is no signature.
+    """Raises an error where a result is not as `training` makes it: a checksum is no signature.
 
     What reads a store relies on this, so that no file, wherever it comes from, can keep the others from being read.
     """
@@ -126,69 +130,18 @@ def _check(result: Result) -> None:
         require(numbers(calibration["pit"]).shape == (20,))
 
 
+def numbers(values: list[float | None]) -> np.ndarray:
+    """Numbers as JSON holds them; null becomes NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
 def encode(result: Result) -> bytes:
     """A result as JSON, with a checksum of the rest."""
     text = compact(to_data(result))
     return (text[:-1] + f',"checksum":"{checksum(text)}"}}\n').encode()
-
-
-def read(path: Path) -> Result:
-    """Reads what `encode` gave, or says what is wrong with it."""
-    data = read_json(path)
-    try:
-        if data.pop("checksum", None) != checksum(compact(data)):
-            raise StoreError(f"{path} is damaged (its checksum does not match): run its command again to replace it.")
-        if data["format"] != FORMAT:
-            raise StoreError(f"{path} is of another format, {data['format']!r}: update mcclt to read it.")
-        return from_data(data)
-    except (KeyError, ValueError, RecursionError):
-        raise StoreError(f"{path} is not a result of mcclt: run its command again to replace it.") from None
-
-
-def read_in_place(path: Path) -> Result:
-    """Reads a cell, unless it is another's than its path says: copied or moved, it would count twice."""
-    found = read(path)
-    own = (*place(found.task, found.algo, found.variant, found.digest), f"seed-{found.seed}.json")
-    if path.parts[-4:] != own:
-        raise StoreError(f"{path} is not in its place: it is the result of {'/'.join(own)}.")
-    return found
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A table from a file of JSON."""
-    try:
-        data = json.loads(files.read(path))
-    except OSError as error:
-        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except (ValueError, RecursionError):
-        raise StoreError(f"{path} is damaged (not JSON): run its command again to replace it.") from None
-    if not isinstance(data, dict):
-        raise StoreError(f"{path} is damaged (not a table): run its command again to replace it.")
-    return data
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a setup, as they were stored."""
-    data = read_json(path)
-    try:
-        check_settings(data)
-    except (KeyError, TypeError, ValueError):
-        raise StoreError(f"{path} is damaged: run its command again to replace it.") from None
-    return data
-
-
-def check_settings(data: dict[str, Any]) -> None:
-    """Raises an error unless each setting is of its type."""
-    for cls in (AgentConfig, RunConfig):
-        for name in set(fields_of(cls)) & set(data):
-            coerce(cls, name, data[name])
-    if int(data["steps"]) < 1:
-        raise ValueError
-
-
-def numbers(values: list[float | None]) -> np.ndarray:
-    """Numbers as JSON holds them; null becomes NaN."""
-    return np.array(values, dtype=np.float64)
 
 
 def compact(data: Any) -> str:
@@ -199,3 +152,61 @@ def compact(data: Any) -> str:
 def checksum(text: str) -> str:
     """Of a cell."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def read(path: Path) -> Result:
+    """Reads what `encode` gave, or says what is wrong with it."""
+    with reading(path):
+        data = json.loads(files.read(path))
+        if data.pop("checksum", None) != checksum(compact(data)):
+            raise StoreError(f"{path} is damaged (its checksum does not match): {AGAIN}.")
+        check_format(path, data["format"], FORMAT)
+        return from_data(data)
+
+
+def check_format(path: Path, found: Any, known: str) -> None:
+    """Refuses what a newer version wrote."""
+    if found != known:
+        raise StoreError(f"{path} is of another format, {found!r}: update mcclt to read it.")
+
+
+def read_in_place(path: Path) -> Result:
+    """Reads a cell, unless it is another's than its path says: copied or moved, it would count twice."""
+    found = read(path)
+    own = (*place(found), f"seed-{found.seed}.json")
+    if path.parts[-4:] != own:
+        raise StoreError(f"{path} is not in its place: it is the result of {'/'.join(own)}.")
+    return found
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a setup, as they were stored."""
+    with reading(path):
+        return checked_settings(json.loads(files.read(path)))
+
+
+def checked_settings(data: dict[str, Any]) -> dict[str, Any]:
+    """The same, or an error if one is not of its type."""
+    for cls in (AgentConfig, RunConfig):
+        for name in set(fields_of(cls)) & set(data):
+            coerce(cls, name, data[name])
+    if int(data["steps"]) < 1:
+        raise ValueError
+    return data
+
+
+def encode_settings(settings: dict[str, Any]) -> bytes:
+    """A setup's settings as the file beside its loose cells."""
+    return (json.dumps(settings, indent=1) + "\n").encode()
+
+
+def read_timing(path: Path) -> dict[str, Any]:
+    """A measurement of costs, with all that a report says of it."""
+    with reading(path):
+        data = json.loads(files.read(path))
+        rows = data["rows"]
+        texts = [data[name] for name in ("task", "algo", "device", "measured")] + [row["variant"] for row in rows]
+        costs = numbers([row[name] for row in rows for name in ("seconds_per_update", "critic_parameters")])
+        if not all(isinstance(x, str) for x in texts) or not (costs > 0).all() or not np.isfinite(costs).all():
+            raise ValueError
+        return data

@@ -8,6 +8,7 @@ Beside the folder TASK of loose cells, which may be there too. Unpacked, a cell 
 import contextlib
 import itertools
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,25 +31,20 @@ COMMON = ("task", "algo", "variant", "setup")
 class Packed:
     """What a pack holds of one setup."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
     """As they were stored."""
-    results: dict[int, Result]
+    results: dict[int, Result] = field(default_factory=dict)
     """By seed."""
 
 
-Pack = dict[tuple[str, ...], Packed]
-"""Setups by (name, digest), as in the paths of their loose cells."""
+Pack = dict[Path, Packed]
+"""Setups by the folder where their loose cells are, or would be."""
 
 
 def pack_of(folder: Path) -> Path:
     """The pack that belongs to a folder of a setup's loose cells."""
     task = folder.parent.parent
     return task.with_name(task.name + SUFFIX)
-
-
-def folder_of(path: Path, key: tuple[str, ...]) -> Path:
-    """The reverse: where the loose cells of a setup are, or would be."""
-    return path.with_name(path.name.removesuffix(SUFFIX)).joinpath(*key)
 
 
 def encode(pack: Pack) -> bytes:
@@ -76,34 +72,29 @@ def _with_list(head: dict[str, Any], name: str, lines: list[str]) -> str:
 def decode(data: bytes, path: Path) -> Pack:
     """Reads what `encode` gave, or says what is wrong with it; `path` is where it is, or will be."""
     pack: Pack = {}
-    try:
+    with cells.reading(path, f"remove it and {cells.AGAIN}"):
         table = json.loads(files.decompress(data))
-        if table["format"] != FORMAT:
-            raise StoreError(f"{path} is of another format, {table['format']!r}: update mcclt to read it.")
+        cells.check_format(path, table["format"], FORMAT)
         for setup in table["setups"]:
             common = {name: setup[name] for name in COMMON}
             found = [
-                cells.from_data(common | own | {"provenance": table["provenance"][own["provenance"]]})
+                cells.from_data(own | common | {"provenance": table["provenance"][own["provenance"]]})
                 for own in setup["cells"]
             ]
-            cells.check_settings(setup["settings"])
-            task, *key = cells.place(*common.values())
-            if any(Path(name).name != name or name.startswith(".") for name in (task, *key)):
+            names = task, *_ = cells.place(found[0])
+            if any(Path(name).name != name or name.startswith(".") for name in names):
                 raise ValueError  # it would lead out of the store
             if path.name != task + SUFFIX:
                 raise StoreError(f"{path} is not in its place: it has results of {task}.")
-            pack[tuple(key)] = Packed(setup["settings"], {result.seed: result for result in found})
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise StoreError(f"{path} is damaged: remove it and run its command again to replace it.") from None
+            settings = cells.checked_settings(setup["settings"])
+            pack[path.parent.joinpath(*names)] = Packed(settings, {result.seed: result for result in found})
     return pack
 
 
 def read(path: Path) -> Pack:
     """Reads a pack, or says what is wrong with it."""
-    try:
+    with cells.refusals("read", path):
         return decode(files.read(path), path)
-    except OSError as error:
-        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from None
 
 
 # --- packing a store -------------------------------------------------------------------------------------------
@@ -114,7 +105,6 @@ class Done:
     """What packing or unpacking did."""
 
     cells: int = 0
-    setups: int = 0
     before: int = 0
     """Bytes of the files that went."""
     after: int = 0
@@ -128,11 +118,22 @@ def pack(store: "Store") -> Done:
 
     Killed at any moment, it has lost nothing: a file is removed when its bytes were read back from the pack.
     """
+    folders = {target: list(own) for target, own in itertools.groupby(store.folders(), pack_of)}
+    return _one_by_one(store, folders, lambda target, done: _pack(store, target, folders[target], done))
+
+
+def unpack(store: "Store") -> Done:
+    """Makes all packed cells loose again, and removes the packs."""
+    return _one_by_one(store, store.packs(), lambda target, done: _unpack(store, target, done))
+
+
+def _one_by_one(store: "Store", targets: Iterable[Path], work: Callable[[Path, Done], None]) -> Done:
+    """Pack by pack, while nobody else changes the store; what goes wrong with one is noted."""
     done = Done()
-    for target, folders in itertools.groupby(store.folders(), pack_of):
+    for target in targets:
         with store.changing(target):
             try:
-                _pack(store, target, list(folders), done)
+                work(target, done)
             except StoreError as error:
                 done.problems.append(str(error))
     return done
@@ -140,36 +141,34 @@ def pack(store: "Store") -> Done:
 
 def _pack(store: "Store", target: Path, folders: list[Path], done: Done) -> None:
     old = store.pack(target)
-    new, known = dict(old), 0
+    new: Pack = dict(old)
     loose: dict[Path, Result] = {}
     for folder in folders:
         found, problems = store.loose(folder)
-        done.problems += problems.values()
+        done.problems += problems
         if found:
-            here = old[folder.parts[-2:]].results if folder.parts[-2:] in old else {}
             try:
                 settings = store.settings(folder)
             except StoreError as error:
                 done.problems.append(str(error))
                 continue
-            new[folder.parts[-2:]] = Packed(settings, {result.seed: result for result in found.values()} | here)
-            known += sum(result.seed in here for result in found.values())
+            here = old.get(folder, Packed()).results
+            new[folder] = Packed(settings, {result.seed: result for result in found.values()} | here)
             loose |= found
     size = target.stat().st_size if old else 0
-    if known < len(loose):
+    if _count(new) > _count(old):
         data = encode(new)
         decode(data, target)  # before it takes the place of what is there
         files.write_atomically(target, data)
     packed = store.pack(target)
     for path, result in loose.items():
         data = files.read(path)
-        if data == cells.encode(packed[path.parts[-3:-1]].results[result.seed]):
+        if data == cells.encode(packed[path.parent].results[result.seed]):
             path.unlink()
             done.cells += 1
             done.before += len(data)
         else:
             done.problems.append(f"{path} stays: {target.name} has another result of this seed.")
-    done.setups += len({path.parent for path in loose})
     for folder in folders:
         if folder.exists() and not any(folder.glob("seed-*")):
             (folder / "settings.json").unlink(missing_ok=True)
@@ -180,20 +179,12 @@ def _pack(store: "Store", target: Path, folders: list[Path], done: Done) -> None
     done.after += (target.stat().st_size if packed else 0) - size
 
 
-def unpack(store: "Store") -> Done:
-    """Makes all packed cells loose again, and removes the packs."""
-    done = Done()
-    for target in store.packs():
-        with store.changing(target):
-            try:
-                _unpack(store, target, done)
-            except StoreError as error:
-                done.problems.append(str(error))
-    return done
+def _count(pack: Pack) -> int:
+    return sum(len(packed.results) for packed in pack.values())
 
 
 def _unpack(store: "Store", target: Path, done: Done) -> None:
-    pack = {folder_of(target, key): packed for key, packed in store.pack(target).items()}
+    pack = store.pack(target)
     encoded: dict[Path, bytes] = {}
     for folder, packed in pack.items():
         encoded |= {folder / f"seed-{seed}.json": cells.encode(result) for seed, result in packed.results.items()}
@@ -201,16 +192,10 @@ def _unpack(store: "Store", target: Path, done: Done) -> None:
             if encoded.get(path, cells.encode(result)) != cells.encode(result):
                 raise StoreError(f"{target} stays: {path} is another result of the same seed.")
     for folder, packed in pack.items():
-        files.write_atomically(folder / "settings.json", encode_settings(packed.settings))
+        files.write_atomically(folder / "settings.json", cells.encode_settings(packed.settings))
     for path, data in encoded.items():
         files.write_atomically(path, data)
     done.before += target.stat().st_size
     target.unlink()
     done.after += sum(map(len, encoded.values()))
     done.cells += len(encoded)
-    done.setups += len(pack)
-
-
-def encode_settings(settings: dict[str, Any]) -> bytes:
-    """A setup's settings as the file beside its loose cells."""
-    return (json.dumps(settings, indent=1) + "\n").encode()

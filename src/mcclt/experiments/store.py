@@ -18,25 +18,16 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import filelock
-import numpy as np
 
 from mcclt.config import UNSTATED
+from mcclt.experiments import cells as cell_files
 from mcclt.experiments import pack
-from mcclt.experiments.cells import (
-    StoreError,
-    encode,
-    file_name,
-    numbers,
-    place,
-    read_in_place,
-    read_json,
-    read_settings,
-)
+from mcclt.experiments.cells import StoreError, encode, file_name, place, refusals
 from mcclt.experiments.pack import Pack, Packed, pack_of
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
@@ -111,17 +102,14 @@ class Store:
     @contextlib.contextmanager
     def changing(self, path: Path) -> Iterator[None]:
         """While cells are written or moved to or from `path`, which an error names."""
-        try:
-            with self._lock():
-                yield
-        except OSError as error:
-            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+        with refusals("write", path), self._lock():
+            yield
 
     # --- cells ---------------------------------------------------------------------------------------------
 
     def folder(self, setup: Setup) -> Path:
         """Where the loose results of a setup are; its pack is beside it."""
-        return self.path.joinpath("cells", *place(setup.task, setup.algo, setup.variant, setup.digest))
+        return self.path.joinpath("cells", *place(setup))
 
     def file(self, cell: Cell) -> Path:
         """Where a cell's result is, or will be, while it is loose."""
@@ -132,14 +120,13 @@ class Store:
         """Whether the cell is there and undamaged."""
         setup, seed = cell
         with contextlib.suppress(StoreError):
-            self._once(self.file(cell), read_in_place)
+            self._once(self.file(cell), cell_files.read_in_place)
             return True
-        packed = self.packed(self.folder(setup))
-        return packed is not None and seed in packed.results
+        return seed in self.packed(self.folder(setup)).results
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those cells that are not there, or damaged; their setups' settings are checked."""
-        for setup in {setup.key: setup for setup, _ in cells}.values():
+        for setup in dict.fromkeys(setup for setup, _ in cells):
             self.check_settings(setup)
         return [cell for cell in cells if not self.has(cell)]
 
@@ -163,12 +150,9 @@ class Store:
         Damaged or lost settings are written again.
         """
         folder = self.folder(setup)
-        stored = {}
-        if packed := self.packed(folder):
-            stored[pack_of(folder)] = packed.settings
+        stored = {pack_of(folder): self.packed(folder).settings}
         if folder.exists():
-            path = self._write_settings(setup)
-            stored[path] = self._once(path, read_settings)
+            stored |= self._write_settings(setup)
         for path, settings in stored.items():
             if changed := _differing(setup.settings, settings):
                 name, own, other = changed
@@ -177,82 +161,61 @@ class Store:
                     "choose another --store."
                 )
 
-    def _write_settings(self, setup: Setup) -> Path:
-        """Writes a setup's settings, unless they are there."""
+    def _write_settings(self, setup: Setup) -> dict[Path, dict[str, Any]]:
+        """A setup's settings by their file, which is written unless it is there."""
         path = self.folder(setup) / "settings.json"
         try:
-            self._once(path, read_settings)
+            return {path: self._once(path, cell_files.read_settings)}
         except StoreError:
-            try:
-                files.write_atomically(path, pack.encode_settings(setup.settings))
-            except OSError as error:
-                raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
-        return path
+            _write(path, cell_files.encode_settings(setup.settings))
+            return {path: setup.settings}
 
     def claim(self, cell: Cell) -> filelock.BaseFileLock | None:
         """The right to compute a cell, until it is released or this process ends; None if somebody has it."""
-        task, name, digest = cell[0].key
-        path = self.path / "work" / "locks" / f"{file_name(task)}__{name}__{digest}__seed-{cell[1]}.lock"
-        try:
+        setup, seed = cell
+        path = self.path / "work" / "locks" / f"{'__'.join(place(setup))}__seed-{seed}.lock"
+        with refusals("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(path, thread_local=False)
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            return None
-        except OSError as error:
-            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                return None
         return lock
 
-    # --- agents --------------------------------------------------------------------------------------------
+    # --- agents, timings -----------------------------------------------------------------------------------
 
     def agent_file(self, cell: Cell) -> Path:
-        """Where a cell's agent is, if it was kept."""
+        """Where a cell's agent is, if it was kept: a model, which `mcclt.load` and all commands that take one read."""
         setup, seed = cell
-        where = place(setup.task, setup.algo, setup.variant, setup.digest)
-        return self.path.joinpath("agents", *where, f"seed-{seed}.safetensors.xz")
-
-    def agent(self, cell: Cell) -> Path:
-        """The model of a cell's agent, which `mcclt.load` and all commands that take a model read.
-
-        Raises:
-            StoreError: it was not kept.
-        """
-        path = self.agent_file(cell)
-        if not path.exists():
-            raise StoreError(f"{path} is not there: that agent was trained without --keep-agents.")
-        return path
+        return self.path.joinpath("agents", *place(setup), f"seed-{seed}.safetensors.xz")
 
     def write_agent(self, cell: Cell, model: bytes) -> None:
         """Keeps an agent, outside of what git sees."""
-        path, ignored = self.agent_file(cell), self.path / "agents" / ".gitignore"
-        try:
-            if not ignored.exists():
-                files.write_atomically(ignored, b"*\n")
-            files.write_atomically(path, model)
-        except OSError as error:
-            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
+        ignored = self.path / "agents" / ".gitignore"
+        if not ignored.exists():
+            _write(ignored, b"*\n")
+        _write(self.agent_file(cell), model)
+
+    def write_timing(self, name: str, data: dict[str, Any]) -> None:
+        """Stores a measurement of costs, in place of an earlier one of that name."""
+        _write(self.path / "timings" / f"{file_name(name)}.json", (json.dumps(data, indent=1) + "\n").encode())
 
     # --- reading -------------------------------------------------------------------------------------------
 
     def load(self) -> Results:
         """Reads everything; what cannot be read is named in `Results.problems`."""
         results: list[Result] = []
-        problems: list[str] = []
         settings: dict[tuple[str, str, str], dict[str, Any]] = {}
-        for path in self.packs():
-            try:
-                self.pack(path)
-            except StoreError as error:
-                problems.append(str(error))
+        _, problems = self._all(self.packs(), pack.read)
         for folder in self.folders():
             loose, damaged = self.loose(folder)  # first: whoever packs them meanwhile writes the pack before they go
-            packed = self.packed(folder)
-            found = {result.seed: result for result in loose.values()}
-            for seed, result in (packed.results if packed else {}).items():
-                if seed in found and encode(found[seed]) != encode(result):
-                    problems.append(f"{folder}/seed-{seed}.json is another result than its pack's, which counts.")
-                found[seed] = result
-            problems += [text for path, text in damaged.items() if path.exists() or not packed]
+            packed = self.packed(folder).results
+            problems += damaged
+            for path, result in loose.items():
+                if result.seed in packed and encode(result) != encode(packed[result.seed]):
+                    problems.append(f"{path} is another result than its pack's, which counts.")
+            found = {result.seed: result for result in loose.values()} | packed
             if not found:
                 continue  # the first is being written, or was not finished
             try:
@@ -262,13 +225,8 @@ class Store:
                 continue
             results += found.values()
             settings |= {(r.task, f"{r.algo}-{r.variant}", r.digest): known for r in found.values()}
-        timings = []
-        for path in sorted((self.path / "timings").glob("*.json")):
-            try:
-                timings.append(_timing(path))
-            except StoreError as error:
-                problems.append(str(error))
-        return gather(results, settings, problems, timings, self.path)
+        timings, damaged = self._all((self.path / "timings").glob("*.json"), cell_files.read_timing)
+        return gather(results, settings, [*problems, *damaged], [*timings.values()], self.path)
 
     def packs(self) -> list[Path]:
         """The files of packs."""
@@ -278,50 +236,51 @@ class Store:
         """What a pack holds; nothing if there is none."""
         return self._once(path, pack.read) if path.exists() else {}
 
-    def packed(self, folder: Path) -> Packed | None:
-        """What a pack holds of a setup, if there is one and it is undamaged."""
+    def packed(self, folder: Path) -> Packed:
+        """What a pack holds of a setup; nothing if there is none, or it is damaged."""
         with contextlib.suppress(StoreError):
-            return self.pack(pack_of(folder)).get(folder.parts[-2:])
-        return None
+            return self.pack(pack_of(folder)).get(folder, Packed())
+        return Packed()
 
     def folders(self) -> list[Path]:
         """Of each setup that has results the place of its loose ones, whether it has some or all are packed."""
         found = {p for p in (self.path / "cells").glob("*/*/*") if p.is_dir()}
-        for path in self.packs():
-            with contextlib.suppress(StoreError):
-                found |= {pack.folder_of(path, key) for key in self.pack(path)}
-        return sorted(found)
+        packs, _ = self._all(self.packs(), pack.read)
+        return sorted(found.union(*packs.values()))
 
-    def loose(self, folder: Path) -> tuple[dict[Path, Result], dict[Path, str]]:
+    def loose(self, folder: Path) -> tuple[dict[Path, Result], list[str]]:
         """The loose results of a setup by file, and what is wrong with others."""
-        found, problems = {}, {}
-        for path in sorted(folder.glob("seed-*.json")):
-            try:
-                found[path] = self._once(path, read_in_place)
-            except StoreError as error:
-                problems[path] = str(error)
-        return found, problems
+        return self._all(folder.glob("seed-*.json"), cell_files.read_in_place)
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of a setup as they were stored; those of its loose results and of its pack must agree."""
-        path, packed = folder / "settings.json", self.packed(folder)
+        path, packed = folder / "settings.json", self.packed(folder).settings
         try:
-            settings = self._once(path, read_settings)
+            settings = self._once(path, cell_files.read_settings)
         except StoreError:
-            if packed is None:
+            if not packed:
                 raise
-            return packed.settings
-        if packed and (changed := _differing(settings, packed.settings)):
+            return packed
+        if changed := _differing(settings, packed):
             name, own, other = changed
             raise StoreError(f"{path} has {name} = {own!r}, and the setup's pack {other!r}.")
-        return packed.settings if packed else settings
+        return packed or settings
+
+    def _all(self, paths: Iterable[Path], read: Callable[[Path], _Found]) -> tuple[dict[Path, _Found], list[str]]:
+        """What files hold, and what is wrong with those that cannot be read."""
+        found, problems = {}, []
+        for path in sorted(paths):
+            try:
+                found[path] = self._once(path, read)
+            except StoreError as error:
+                if os.path.lexists(path):  # else it was packed or unpacked since we looked
+                    problems.append(str(error))
+        return found, problems
 
     def _once(self, path: Path, read: Callable[[Path], _Found]) -> _Found:
         """Reads a file, once as long as it stays the same."""
-        try:
+        with refusals("read", path):
             stat = os.stat(path)
-        except OSError as error:
-            raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from None
         version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if path not in self._known or self._known[path][0] != version:
             began = time.time()
@@ -331,31 +290,12 @@ class Store:
             self._known[path] = version, found
         return self._known[path][1]
 
-    def write_timing(self, name: str, data: dict[str, Any]) -> Path:
-        """Stores a measurement of costs, in place of an earlier one of that name."""
-        path = self.path / "timings" / f"{file_name(name)}.json"
-        try:
-            files.write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
-        except OSError as error:
-            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from None
-        return path
+
+def _write(path: Path, data: bytes) -> None:
+    with refusals("write", path):
+        files.write_atomically(path, data)
 
 
 def _differing(own: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
     """A setting that both have, not alike, with its two values."""
     return next(((name, own[name], other[name]) for name in own if name in other and own[name] != other[name]), None)
-
-
-def _timing(path: Path) -> dict[str, Any]:
-    """A measurement of costs, with all that a report says of it."""
-    data = read_json(path)
-    try:
-        texts = [data[name] for name in ("task", "algo", "device", "measured")] + [
-            row["variant"] for row in data["rows"]
-        ]
-        costs = numbers([row[n] for row in data["rows"] for n in ("seconds_per_update", "critic_parameters")])
-        if not all(isinstance(x, str) for x in texts) or not (costs > 0).all() or not np.isfinite(costs).all():
-            raise ValueError
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise StoreError(f"{path} is not a measurement of mcclt: run its command again to replace it.") from None
-    return data
