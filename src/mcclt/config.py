@@ -59,6 +59,10 @@ class AgentConfig:
     """Activation of the policy's layers."""
     policy_layer_norm: bool = False
     """Normalise what each layer of the policy gives to its activation."""
+    policy_head: Literal["gaussian", "bins"] = "gaussian"
+    """Continuous actions: a Gaussian, or in each dimension one of policy_bins values evenly spread over its bounds."""
+    policy_bins: int = 41
+    """bins head: how many values in each dimension of an action."""
     log_std_init: float = -0.5
     """Initial log standard deviation of the Gaussian policy."""
     target_kl: float | None = 0.01
@@ -168,7 +172,8 @@ class AgentConfig:
         for name in ("policy_hidden", "critic_hidden"):
             widths = getattr(self, name)
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
-        require(self.n_quantiles >= 2, f"n_quantiles = {self.n_quantiles}", "at least 2")
+        for name in ("n_quantiles", "policy_bins"):
+            require(getattr(self, name) >= 2, f"{name} = {getattr(self, name)}", "at least 2")
         for name in ("members", "minibatch_size"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{name} = {value}", "at least 1")
@@ -196,8 +201,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         *("normalize_obs", "normalize_reward"),
     ),
     "policy": (
-        *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "log_std_init"),
-        *("target_kl", "learning_rate", "learning_rate_end", "policy_iterations", "clip_range", "ent_coef"),
+        *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "policy_head"),
+        *("policy_bins", "log_std_init", "target_kl", "learning_rate", "learning_rate_end"),
+        *("policy_iterations", "clip_range", "ent_coef"),
         *("normalize_advantage", "recompute_advantages", "minibatch_size", "max_grad_norm", "decay_steps"),
         *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
         *("kl_direction", "kl_over_actions"),
@@ -227,7 +233,7 @@ def numbers_of(config: AgentConfig) -> dict[str, float]:
     return {name: 0.0 if value is None else float(value) for name, value in values.items()}
 
 
-POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm")
+POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm", "policy_head", "policy_bins")
 """Settings that say what a policy computes: those of agents that act together are the same."""
 MAX_SEED = 2**32 - 1
 UNSET = "unset"

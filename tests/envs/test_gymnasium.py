@@ -337,8 +337,8 @@ def test_unsupported_observations(space, said):
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.MultiDiscrete([2, 2]),
-        spaces.MultiBinary(2),
+        spaces.MultiDiscrete([[2, 2], [2, 2]]),
+        spaces.MultiBinary((2, 2)),
         spaces.Dict(a=spaces.Discrete(2)),
         spaces.Box(-1, 1, (2, 2)),
         spaces.Box(-1, 1, ()),
@@ -445,3 +445,33 @@ def test_no_noise(recwarn):
     vec.reset()
     vec.step(act(vec))
     assert [str(w.message) for w in recwarn] == []
+
+
+@pytest.mark.parametrize(
+    ("space", "counts", "low", "high"),
+    [
+        (spaces.MultiDiscrete([3, 2], start=[5, 0]), (3, 2), [5, 0], [7, 1]),
+        (spaces.MultiBinary(3), (2, 2, 2), [0, 0, 0], [1, 1, 1]),
+    ],
+    ids=["MultiDiscrete", "MultiBinary"],
+)
+def test_actions_of_several_choices(space, counts, low, high):
+    """Vectors of whole numbers, which the environment gets in its own type."""
+
+    actions = []
+
+    class Several(Counter):
+        action_space = space
+
+        def step(self, action):
+            actions.append(action)
+            return super().step(action.astype(np.float64))
+
+    env = GymnasiumVectorEnv(Several, KEYS)
+    assert env.spec.action_counts == counts and not env.spec.discrete
+    np.testing.assert_array_equal((env.spec.action_low, env.spec.action_high), (low, high))
+    env.reset()
+    env.step(np.tile(np.array(high, np.float32), (len(KEYS), 1)))
+    assert all(space.contains(action) for action in actions) and len(actions) == len(KEYS)
+    np.testing.assert_array_equal(actions[0], high)
+    env.close()

@@ -75,6 +75,22 @@ class Unbounded(Noisy):
 # --- policies ----------------------------------------------------------------------------------------------
 
 
+class Several(Noisy):
+    action_space = spaces.MultiDiscrete([3, 2], start=[5, 0])
+
+
+@needs_onnx
+@pytest.mark.parametrize("settings", [{"env": Several}, {"policy_head": "bins"}], ids=["several choices", "bins"])
+def test_actions_among_values(settings: Any, tmp_path: Path) -> None:
+    model = make(**settings)
+    obs = observations(model)
+    action = run(export.export(model, tmp_path / "policy.onnx"), obs)["action"]
+    np.testing.assert_allclose(action, model.predict(obs, deterministic=True)[0], atol=1e-6)
+    assert len(np.unique(action)) > 2
+    with pytest.raises(ConfigError, match=r"npz file has no room for .* among values: export to \.onnx"):
+        export.export(model, tmp_path / "policy.npz")
+
+
 @needs_onnx
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_networks_of_every_kind(name: Any, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ Most updates here run op by op (`jax.disable_jit`): for such tiny shapes that is
 per configuration. `test_compiled_...` and the probes run the compiled program.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -207,6 +209,21 @@ def test_discrete_actions(algo):
     learner = learner_of(True, algo=algo, critic="plain", line_search_max_iter=10)
     state, new, _ = one_update(learner, rollout_of(0, True))
     assert changed(state.policy, new.policy)
+
+
+@pytest.mark.parametrize("algo", POLICY_UPDATES)
+def test_actions_in_bins(algo):
+    learner = learner_of(algo=algo, critic="plain", policy_head="bins", policy_bins=3, line_search_max_iter=10)
+    rollout = rollout_of()
+    rollout = dataclasses.replace(rollout, action=jnp.clip(jnp.round(rollout.action), -1, 1))
+    state, new, _ = one_update(learner, rollout)
+    assert changed(state.policy, new.policy) and learner.policy.kl_terms == ACTIONS
+
+
+def test_bins_need_bounds():
+    spec = dataclasses.replace(spec_of(), action_high=np.array([1, np.inf]))
+    with pytest.raises(ConfigError, match="policy_head = 'bins' needs actions with bounds"):
+        Learner(AgentConfig(policy_head="bins"), spec)
 
 
 def test_failed_search_is_reported():

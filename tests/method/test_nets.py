@@ -7,11 +7,13 @@ import pytest
 from scipy import stats
 
 from mcclt.config import AgentConfig
-from mcclt.method.nets import ACTIVATIONS, Categorical, Gaussian, apply_mlp, count, init_mlp
+from mcclt.method.nets import ACTIVATIONS, Bins, Categorical, Gaussian, apply_mlp, count, init_mlp
 
 OBS, ACTIONS, BATCH = 3, 2, 7
 GAUSSIAN = Gaussian(ACTIONS, (5, 4))
 CATEGORICAL = Categorical(4, (5,))
+BINS = Bins.over((3, 2), np.array([-1.0, 5.0]), np.array([1.0, 6.0]), hidden=(5,))
+"""Of the values -1, 0, 1 and of 5, 6."""
 
 
 def to_numpy(tree):
@@ -127,6 +129,7 @@ def test_mlp_against_a_loop():
 KINDS = {
     "gaussian": (GAUSSIAN, AgentConfig()),
     "categorical": (CATEGORICAL, AgentConfig()),
+    "bins": (BINS, AgentConfig()),
     "normed": (Gaussian(ACTIONS, (5, 4), "silu"), AgentConfig(policy_layer_norm=True)),
 }
 every_kind = pytest.mark.parametrize(("policy", "settings"), KINDS.values(), ids=KINDS)
@@ -237,3 +240,62 @@ def test_gumbel_draws_have_the_right_frequencies():
     drawn = policy.sample(params, np.zeros((n, 1), np.float32), noise)
     expected = n * np.exp(logits) / np.exp(logits).sum()
     assert stats.chisquare(np.bincount(drawn, minlength=4), expected).pvalue > 0.01
+
+
+# --- bins --------------------------------------------------------------------------------------------------
+
+
+def test_bins_against_scipy():
+    params = BINS.init(jax.random.key(6), OBS, AgentConfig())
+    obs = observations(7)
+    dist = BINS.distribution(params, jnp.asarray(obs))
+    assert dist.shape == (BATCH, 2, 3) and BINS.size == 6 and BINS.kl_terms == 2
+    out = np.asarray(BINS.outputs(params, obs), np.float64).reshape(BATCH, 2, 3)
+    p, q = (np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (out[:, 0], out[:, 1, :2]))
+    np.testing.assert_allclose(np.exp(dist[:, 0]), p, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(dist[:, 1]), np.c_[q, np.zeros(BATCH)], rtol=1e-5, atol=1e-30)
+    first, second = np.arange(BATCH) % 3, np.arange(BATCH) % 2
+    action = np.stack([first - 1, second + 5], -1).astype(np.float32)
+    rows = np.arange(BATCH)
+    np.testing.assert_allclose(
+        BINS.log_prob(dist, jnp.asarray(action)), np.log(p[rows, first] * q[rows, second]), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(BINS.entropy(dist), stats.entropy(p, axis=-1) + stats.entropy(q, axis=-1), rtol=1e-5)
+    other = BINS.distribution(BINS.init(jax.random.key(7), OBS, AgentConfig()), jnp.asarray(obs))
+    told = np.exp(np.asarray(other, np.float64))
+    expected = stats.entropy(p, told[:, 0], axis=-1) + stats.entropy(q, told[:, 1, :2], axis=-1)
+    np.testing.assert_allclose(BINS.kl(dist, other), expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(
+        BINS.mode(params, jnp.asarray(obs)), np.stack([p.argmax(-1) - 1, q.argmax(-1) + 5], -1)
+    )
+
+
+def test_bins_are_drawn_with_the_right_frequencies():
+    logits = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 9.0])  # the last is of a value that the second dimension has not
+    params = {
+        "mlp": (
+            {"w": np.zeros((1, 5), np.float32), "b": np.zeros(5, np.float32)},
+            {"w": np.zeros((5, 6), np.float32), "b": logits.astype(np.float32)},
+        )
+    }
+    n = 20_000
+    noise = np.array(BINS.noise(jax.random.key(8), (n,)))
+    noise[0], noise[1] = 0.0, np.nextafter(np.float32(1), np.float32(0))
+    drawn = BINS.sample(params, np.zeros((n, 1), np.float32), noise)
+    assert drawn.dtype == np.float32
+    np.testing.assert_array_equal(drawn[:2], [[-1, 5], [1, 6]])
+    for column, first, own in ((drawn[:, 0], -1, logits[:3]), (drawn[:, 1], 5, logits[3:5])):
+        assert set(np.unique(column)) == set(range(first, first + len(own)))
+        expected = n * np.exp(own) / np.exp(own).sum()
+        assert stats.chisquare(np.bincount((column - first).astype(int)), expected).pvalue > 0.01
+
+
+def test_bins_of_a_box_are_evenly_spread():
+    bins = Bins.over((5,) * 2, np.array([-0.4, 0.0]), np.array([0.4, 1.0]), hidden=(4,))
+    values = bins.values(np.tile(np.arange(5)[:, None], (1, 2)))
+    np.testing.assert_allclose(values, [[-0.4, 0], [-0.2, 0.25], [0, 0.5], [0.2, 0.75], [0.4, 1]], atol=1e-7)
+    # Every value is known again as what it was, also among many.
+    many = Bins.over((41,), np.array([-0.4]), np.array([0.4]), hidden=(4,))
+    dist = jnp.log(jnp.arange(1, 42) / 861.0)[None, None] * jnp.ones((41, 1, 1))
+    found = many.log_prob(dist, jnp.asarray(many.values(np.arange(41)[:, None])))
+    np.testing.assert_allclose(np.exp(found) * 861, np.arange(1, 42), rtol=1e-4)

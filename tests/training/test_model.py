@@ -564,3 +564,39 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
     with pytest.raises(ConfigError, match="cannot act in Hopper-v5"):
         PPO.load(file, env="Hopper-v5")
     assert PPO.load(file, env=PENDULUM).num_timesteps == 48
+
+
+# --- actions of several choices, and in bins -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "space", [gym.spaces.MultiDiscrete([3, 2], start=[5, 0]), gym.spaces.MultiBinary(2)], ids=["discrete", "binary"]
+)
+def test_actions_of_several_choices(space: Any, tmp_path: Path) -> None:
+    class Several(Noisy):
+        action_space = space
+
+        def step(self, action: np.ndarray) -> Any:
+            assert space.contains(action)
+            return super().step(action)
+
+    model = make(env=Several, on_nan="raise").learn(32)
+    obs = np.zeros((4, 3), np.float32)
+    for deterministic in (True, False):
+        actions, _ = model.predict(obs, deterministic=deterministic)
+        assert actions.dtype == np.int64 and all(space.contains(a.astype(space.dtype)) for a in actions)
+    assert np.isfinite(evaluate_policy(model, n_eval_episodes=2)[0])
+    path = model.save(tmp_path / "model")
+    again = PPO.load(path, env=Several)
+    np.testing.assert_array_equal(*(m.predict(obs, deterministic=True)[0] for m in (model, again)))
+    with pytest.warns(UserWarning, match="new episodes"):
+        again.learn(16)
+
+
+def test_actions_in_bins_are_learnt_and_saved(tmp_path: Path) -> None:
+    model = make(policy_head="bins", policy_bins=5).learn(32)
+    obs = np.random.default_rng(0).normal(size=(20, 9)).astype(np.float32)
+    actions, _ = model.predict(obs)
+    assert set(np.unique(actions)) <= {-1.0, -0.5, 0.0, 0.5, 1.0}
+    again = PPO.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(*(m.predict(obs, deterministic=True)[0] for m in (model, again)))

@@ -70,6 +70,8 @@ class EnvSpec:
     """Whether `get_state`/`set_state` restore the environment exactly."""
     action_start: int = 0
     """The task's name for discrete action 0 (Gymnasium's `Discrete.start`); engines add it when stepping."""
+    action_counts: tuple[int, ...] | None = None
+    """How many whole numbers, from `action_low` on, each dimension of an action may be; None: any number."""
 
     @property
     def discrete(self) -> bool:

@@ -122,9 +122,15 @@ def actions_of(space: gym.Space) -> dict[str, Any]:
     """What an action space makes of an `EnvSpec`."""
     if isinstance(space, spaces.Discrete):
         return {"action_size": int(space.n), "action_low": None, "action_high": None, "action_start": int(space.start)}
-    assert isinstance(space, spaces.Box)  # `_check_spaces` saw to it
-    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
-    return {"action_size": space.shape[0], "action_low": low, "action_high": high}
+    if isinstance(space, spaces.MultiBinary):
+        space = spaces.MultiDiscrete(np.full(space.shape, 2))
+    if isinstance(space, spaces.MultiDiscrete):
+        low, high, counts = space.start, space.start + space.nvec - 1, tuple(space.nvec.tolist())
+    else:
+        assert isinstance(space, spaces.Box)  # `_check_spaces` saw to it
+        low, high, counts = space.low, space.high, None
+    low, high = low.astype(np.float32), high.astype(np.float32)
+    return {"action_size": len(low), "action_low": low, "action_high": high, "action_counts": counts}
 
 
 class _Guard(gym.Wrapper):
@@ -306,10 +312,11 @@ def _check_spaces(name: str, env: gym.Env) -> None:
             f"dimensions, Discrete, MultiBinary, MultiDiscrete); wrap it in {wrapper}."
         )
     space = getattr(env, "action_space", None)
-    if not (isinstance(space, spaces.Discrete) or (isinstance(space, spaces.Box) and len(space.shape) == 1)):
+    vector = isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary) and len(space.shape) == 1
+    if not (vector or isinstance(space, spaces.Discrete)):
         raise UnsupportedSpaceError(
-            f"{name!r} has the action space {_short(space)}: supported are Box of one dimension and Discrete"
-            "; wrap it in a gymnasium.ActionWrapper that maps one of these to it."
+            f"{name!r} has the action space {_short(space)}: supported are Discrete, and Box, MultiDiscrete and"
+            " MultiBinary of one dimension; wrap it in a gymnasium.ActionWrapper that maps one of these to it."
         )
 
 
@@ -317,5 +324,5 @@ def _short(space: object) -> str:
     """A space or a value in a few words: Box prints its bounds, which can be thousands of numbers."""
     if isinstance(space, spaces.Box):
         return f"Box of shape {space.shape} and dtype {space.dtype}"
-    text = str(space)
+    text = " ".join(str(space).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

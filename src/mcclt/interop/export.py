@@ -109,6 +109,8 @@ def to_npz(agent: Agent, name: str) -> bytes:
     if spec.discrete:
         code.append(f"action = x.argmax(-1) + {spec.action_start}")
     else:
+        if "log_std" not in policy:
+            raise ConfigError("An npz file has no room for a policy that chooses among values: export to .onnx.")
         arrays |= bounds(agent) | {"log_std": policy["log_std"]}
         code.append('action = numpy.clip(x, p["action_low"], p["action_high"])')
     file = io.BytesIO()
@@ -146,11 +148,9 @@ def metadata(agent: Agent) -> dict[str, Any]:
     }
     if spec.discrete:
         return facts | {"actions": spec.action_size, "action_start": spec.action_start}
-    std = np.exp(agent.state.policy["log_std"])
-    return facts | {
-        **{k: [float(x) if math.isfinite(x) else None for x in bound] for k, bound in bounds(agent).items()},
-        "action_std": std.tolist(),
-    }
+    facts |= {k: [float(x) if math.isfinite(x) else None for x in bound] for k, bound in bounds(agent).items()}
+    log_std = agent.state.policy.get("log_std")
+    return facts if log_std is None else facts | {"action_std": np.exp(log_std).tolist()}
 
 
 def bounds(agent: Agent) -> dict[str, np.ndarray]:

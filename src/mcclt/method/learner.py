@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from mcclt.config import PARTS, AgentConfig
@@ -126,6 +127,34 @@ class Spaces(Protocol):
         """Whether actions are indices rather than vectors."""
         ...
 
+    @property
+    def action_low(self) -> Any:
+        """Lower bounds of vectors [action_size]."""
+        ...
+
+    @property
+    def action_high(self) -> Any:
+        """Upper bounds."""
+        ...
+
+    @property
+    def action_counts(self) -> tuple[int, ...] | None:
+        """How many whole numbers each dimension of a vector may be; none where any number may."""
+        ...
+
+
+def policy_for(spec: Spaces, config: AgentConfig) -> Policy:
+    """The kind of policy for a task's actions."""
+    network: dict[str, Any] = {"hidden": config.policy_hidden, "activation": config.policy_activation}
+    if spec.discrete:
+        return nets.Categorical(spec.action_size, **network)
+    counts, bounds = spec.action_counts, (spec.action_low, spec.action_high)
+    if counts is None and config.policy_head == "bins":
+        if not np.isfinite(bounds).all():
+            raise ConfigError("policy_head = 'bins' needs actions with bounds, and those of this task have none.")
+        counts = (config.policy_bins,) * spec.action_size
+    return nets.Gaussian(spec.action_size, **network) if counts is None else nets.Bins.over(counts, *bounds, **network)
+
 
 STEPS = {
     "init": ("policy", "critic", "targets"),
@@ -164,8 +193,7 @@ class Learner:
         self._weighting = lookup("weighting", config.weighting or "", WEIGHTINGS)
         self.weighting: Weighting = self._weighting(config)
         self._policy_update = lookup("algo", config.algo, POLICY_UPDATES)
-        policy = nets.Categorical if spec.discrete else nets.Gaussian
-        self.policy: Policy = policy(spec.action_size, config.policy_hidden, config.policy_activation)
+        self.policy: Policy = policy_for(spec, config)
         self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
         """The policy on raw observations; `acting` gives its parameters."""
         self._structures = {part: Structure.of(config, part) for part in PARTS}

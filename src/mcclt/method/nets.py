@@ -1,4 +1,4 @@
-"""Small networks on plain pytrees, and the two kinds of policy.
+"""Small networks on plain pytrees, and the kinds of policy.
 
 Networks and policies serve both `jax.numpy` (learning: one agent, `w [I, J]`, `x [B, I]`; `vmap` does the rest)
 and NumPy (acting on the CPU while collecting: a stack of agents, `w [A, I, J]`, `x [A, B, I]`).
@@ -262,3 +262,85 @@ class Categorical(_Network):
     def mode(self, params: Params, obs: Array) -> Array:
         """argmax(logits)."""
         return namespace(obs).argmax(self.outputs(params, obs), axis=-1)
+
+
+@final
+@dataclass(frozen=True)
+class Bins(_Network):
+    """In each dimension of an action one of some values, evenly spaced from low to high, by a softmax of its own.
+
+    `Dist` is the log-probabilities [B, D, K], K the most values of any dimension; actions are the values themselves.
+    """
+
+    counts: tuple[int, ...] = ()
+    """How many values each dimension has, 1 or more."""
+    low: tuple[float, ...] = ()
+    """The first value of each dimension."""
+    high: tuple[float, ...] = ()
+    """The last."""
+
+    @classmethod
+    def over(cls, counts: Sequence[int], low: np.ndarray, high: np.ndarray, **network: Any) -> "Bins":
+        """Of so many values per dimension between these bounds."""
+        size = len(counts) * max(counts)
+        return cls(size, counts=tuple(counts), low=tuple(low.tolist()), high=tuple(high.tolist()), **network)
+
+    @property
+    def kl_terms(self) -> int:
+        """Every dimension."""
+        return len(self.counts)
+
+    def logits(self, params: Params, obs: Array) -> Array:
+        """[..., D, K]; next to no probability for values that a dimension does not have."""
+        out = self.outputs(params, obs)
+        out = out.reshape(*out.shape[:-1], len(self.counts), max(self.counts))
+        there = np.arange(max(self.counts)) < np.asarray(self.counts)[:, None]
+        return out if there.all() else namespace(obs).where(self._like(there, out), out, np.float32(-1e9))
+
+    def _like(self, table: np.ndarray, x: Array) -> np.ndarray:
+        """A table by dimension, of as many axes as x."""
+        return table.reshape((1,) * (x.ndim - table.ndim) + table.shape)
+
+    @property
+    def _steps(self) -> np.ndarray:
+        """[D] from one value to the next."""
+        low, high, counts = (np.asarray(x, np.float32) for x in (self.low, self.high, self.counts))
+        return (high - low) / np.maximum(counts - 1, 1)
+
+    def values(self, index: Array) -> Array:
+        """The values [..., D] with these indices."""
+        low = np.asarray(self.low, np.float32)
+        return self._like(low, index) + self._like(self._steps, index) * index.astype(np.float32)
+
+    def distribution(self, params: Params, obs: Array) -> Array:
+        """Log-probabilities."""
+        return jax.nn.log_softmax(self.logits(params, obs))
+
+    def log_prob(self, dist: Array, action: Array) -> Array:
+        """Σ_d ln p_d[a_d]."""
+        steps = np.where(self._steps > 0, self._steps, 1)
+        index = jnp.round((action - self._like(np.asarray(self.low, np.float32), action)) / self._like(steps, action))
+        return jnp.sum(jnp.take_along_axis(dist, index.astype(int)[..., None], axis=-1)[..., 0], axis=-1)
+
+    def kl(self, p: Array, q: Array) -> Array:
+        """Σ_d Σ_a p (ln p − ln q)."""
+        return jnp.sum(jnp.exp(p) * (p - q), axis=(-2, -1))
+
+    def entropy(self, dist: Array) -> Array:
+        """−Σ_d Σ_a p ln p."""
+        return -jnp.sum(jnp.exp(dist) * dist, axis=(-2, -1))
+
+    def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Uniform in [0, 1) [*shape, D]: where in the cumulated probabilities a draw falls."""
+        return jax.random.uniform(key, (*shape, len(self.counts)))
+
+    def sample(self, params: Params, obs: Array, noise: Array) -> Array:
+        """The values on which the noise falls."""
+        xp, logits = namespace(obs), self.logits(params, obs)
+        total = xp.cumsum(xp.exp(logits - logits.max(-1, keepdims=True)), axis=-1)
+        index = xp.sum(total < noise[..., None] * total[..., -1:], axis=-1)
+        return self.values(xp.minimum(index, self._like(np.asarray(self.counts) - 1, index)))
+
+    def mode(self, params: Params, obs: Array) -> Array:
+        """The most likely value of each dimension."""
+        return self.values(self.logits(params, obs).argmax(-1))

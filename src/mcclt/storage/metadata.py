@@ -23,7 +23,8 @@ def spec_from_dict(data: dict[str, Any]) -> EnvSpec:
         bounds = {
             k: None if data[k] is None else np.asarray(data[k], np.float32) for k in ("action_low", "action_high")
         }
-    return EnvSpec(**(data | bounds))
+    counts = data.get("action_counts")
+    return EnvSpec(**(data | bounds | {"action_counts": None if counts is None else tuple(counts)}))
 
 
 def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
@@ -35,12 +36,14 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
         config, spec, status = from_dict(meta["config"]), spec_from_dict(meta["spec"]), meta["status"]
         agents = len(config.groups) * len(config.seeds)
         bounds = [x for x in (spec.action_low, spec.action_high) if x is not None]
-        sizes = [spec.obs_size, spec.action_size, agents]
+        counts = spec.action_counts or ()
+        sizes = [spec.obs_size, spec.action_size, agents, *counts]
         for agent in config.groups.values():
-            sizes += [agent.n_quantiles, agent.members or 1, *agent.policy_hidden, *agent.critic_hidden]
+            bins = agent.policy_bins if agent.policy_head == "bins" else 1
+            sizes += [agent.n_quantiles, agent.members or 1, bins, *agent.policy_hidden, *agent.critic_hidden]
         elements = sum(x.size for x in arrays.values())
         faults = [number for pair in meta["last_fault"] for number in pair]
-        whole = [spec.obs_size, spec.action_size, spec.action_start, meta["update"], *faults]
+        whole = [spec.obs_size, spec.action_size, spec.action_start, meta["update"], *faults, *counts]
         limit = spec.max_episode_steps
         sound = (
             all(type(x) is int and 0 <= x < 2**63 for x in whole)
@@ -49,6 +52,7 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
             and isinstance(spec.resumable, bool)
             and len(bounds) in (0, 2)
             and all(x.shape == (spec.action_size,) for x in bounds)
+            and (not counts or len(counts) * len(bounds) == spec.action_size * 2)
             and all(1 <= size <= max(elements, 64) for size in sizes)
             and all(len(a.policy_hidden) + len(a.critic_hidden) <= len(arrays) for a in config.groups.values())
             and isinstance(status, list)

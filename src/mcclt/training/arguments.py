@@ -20,6 +20,8 @@ class Settings(TypedDict, total=False):
     policy_hidden: tuple[int, ...]
     policy_activation: Literal["tanh", "relu", "silu", "elu"]
     policy_layer_norm: bool
+    policy_head: Literal["gaussian", "bins"]
+    policy_bins: int
     log_std_init: float
     target_kl: float | None
     learning_rate: float

@@ -292,6 +292,8 @@ class Model(sb3.Methods):
         action = self._act(obs, deterministic, seed)
         if self._spec.discrete:
             action = action + self._spec.action_start
+        elif self._spec.action_counts is not None:
+            action = action.astype(np.int64)
         return (action[0] if single else action), state
 
     def _act(self, obs: np.ndarray, deterministic: bool, seed: int | None) -> np.ndarray:
@@ -518,7 +520,7 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
     own = source == model.source
     config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
     vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
-    spaces = [(s.obs_size, s.action_size, s.discrete) for s in (vec.spec, model._spec)]
+    spaces = [(s.obs_size, s.action_size, s.discrete, s.action_counts) for s in (vec.spec, model._spec)]
     if spaces[0] != spaces[1]:
         vec.close()
         raise ConfigError(

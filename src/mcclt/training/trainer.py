@@ -479,7 +479,7 @@ class Trainer:
             raise CheckpointError(
                 f"{source} was trained with another {name} than its run now states: resume as it was."
             )
-        if metadata.spec_to_dict(self.spec) != meta["spec"]:
+        if metadata.spec_to_dict(self.spec) != metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
             raise CheckpointError(
                 f"{source} was trained on another version of {self.config.task} (spaces or limit differ)."
             )
