@@ -10,12 +10,13 @@ its episodes exactly, whether it lives on the device, which packages it needs.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tyro
 
 from mcclt import PPO, evaluate_policy
-from mcclt.envs import ENGINES, EnvSpec, Step, VectorEnv
+from mcclt.envs import ENGINES, Step, VectorEnv
 from mcclt.envs.api import State, rng_of
 
 TASK, LIMIT = "Boat-v0", 100
@@ -37,13 +38,14 @@ class Lake(VectorEnv):
         """What `mcclt envs` lists."""
         return {TASK: LIMIT}
 
-    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> dict[str, Any]:
         """Boats that see five numbers each, and steer with two in [-1, 1]."""
         del threads, timeout
         self._limit, full = limit or LIMIT, np.ones(2, np.float32)
         self._boats = np.zeros((self.num_envs, 5))  # place (2), speed (2), wind
         self._elapsed = np.zeros(self.num_envs, int)
-        return self.specify(task, 5, self._limit, action_size=2, action_low=-full, action_high=full)
+        actions = {"action_size": 2, "action_low": -full, "action_high": full}
+        return {"obs_size": 5, "max_episode_steps": self._limit} | actions
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """New episodes where the mask [n] is true: somewhere within two lengths of the mooring, at rest."""

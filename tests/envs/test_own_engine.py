@@ -51,6 +51,7 @@ def test_the_command_line_trains_with_it(
         np.testing.assert_array_equal(parts[name], value, err_msg=name)
     row = {row["task"]: row for row in json.loads(mcclt("envs", "--json")[0])}["Boat-v0"]
     assert (row["engine"], row["engines"], row["resumable"], row["version"]) == ("lake", ["lake"], True, "")
+    assert "Did you mean 'Boat-v0'" in mcclt.refused("train", "Boat-v1")
     assert "'lake' cannot run 'Hopper-v5'" in mcclt.refused("train", "Hopper-v5", "--engine", "lake")
 
 

@@ -137,11 +137,12 @@ class VectorEnv(ABC):
         """Makes one environment per key, of a task that it `supports`; see `mcclt.envs.make_vec`."""
         self.num_envs, self.keys, self.starts = len(keys), list(keys), np.zeros(len(keys), np.int64)
         threads = min(num_threads or available_cores(), self.num_envs)
-        self.spec = self.make(task, max_episode_steps, threads, step_timeout)
+        found = self.make(task, max_episode_steps, threads, step_timeout)
+        self.spec = EnvSpec(task=task_name(task), engine=self.name, resumable=self.resumable, **found)
 
     @abstractmethod
-    def make(self, task: Any, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
-        """Makes the environments, and says what they are.
+    def make(self, task: Any, limit: int | None, threads: int, timeout: float | None) -> dict[str, Any]:
+        """Makes the environments; returns what `EnvSpec` has of sizes, bounds and the time limit.
 
         Args:
             task: An id, or whatever else the engine runs.
@@ -149,17 +150,6 @@ class VectorEnv(ABC):
             threads: How many to step with; results must not depend on it.
             timeout: Seconds that a step or a reset may take; only given if it `can_time_out`.
         """
-
-    def specify(self, task: object, obs_size: int, limit: int | None, **actions: Any) -> EnvSpec:
-        """What `make` returns; `actions` are the fields of `EnvSpec` about them."""
-        return EnvSpec(
-            task=task_name(task),
-            engine=self.name,
-            obs_size=obs_size,
-            max_episode_steps=limit,
-            resumable=self.resumable,
-            **actions,
-        )
 
     @classmethod
     @abstractmethod

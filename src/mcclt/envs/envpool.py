@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, Step, VectorEnv, seed_of
+from mcclt.envs.api import Step, VectorEnv, seed_of
 from mcclt.envs.gymnasium import actions_of
 from mcclt.errors import ConfigError
 
@@ -44,7 +44,7 @@ class EnvPoolVectorEnv(VectorEnv):
         """All that it runs."""
         return TASKS
 
-    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+    def make(self, task: str, limit: int | None, threads: int, timeout: float | None) -> dict[str, Any]:
         """Makes the pool, with at most a thread per core."""
         del timeout
         try:
@@ -64,7 +64,8 @@ class EnvPoolVectorEnv(VectorEnv):
         )
         (obs_size,) = self._pool.single_observation_space.shape
         self._obs = np.zeros((self.num_envs, obs_size), np.float32)
-        return self.specify(task, obs_size, self._limit, **actions_of(self._pool.single_action_space))
+        size = {"obs_size": obs_size, "max_episode_steps": self._limit}
+        return size | actions_of(self._pool.single_action_space)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Starts a new episode where the mask [n] is true, each with its own generator as it stands."""

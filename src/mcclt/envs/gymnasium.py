@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from mcclt.envs import own
-from mcclt.envs.api import EnvSpec, Step, VectorEnv, seed_of, task_name
+from mcclt.envs.api import Step, VectorEnv, seed_of, task_name
 from mcclt.envs.processes import InTurn, Processes
 from mcclt.errors import (
     ConfigError,
@@ -58,7 +58,7 @@ class GymnasiumVectorEnv(VectorEnv):
         entries = {name: e for name, e in gym.registry.items() if _is_from(e, "gymnasium.envs.classic_control")}
         return {name: entry.max_episode_steps for name, entry in entries.items()}
 
-    def make(self, task: object, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+    def make(self, task: object, limit: int | None, threads: int, timeout: float | None) -> dict[str, Any]:
         """Makes one environment to learn its spaces, then one per key."""
         del threads
         make = functools.partial(make_one, task_name(task), source_of(task), limit)
@@ -70,7 +70,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._envs = self._kind(make, self.num_envs, timeout)
         in_force = _time_limit(probe)
         steps = in_force._max_episode_steps if in_force else None
-        return self.specify(task, probe.obs_size, steps, **actions_of(probe.action_space))
+        return {"obs_size": probe.obs_size, "max_episode_steps": steps} | actions_of(probe.action_space)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Seeds anew and resets where the mask [n] is true; returns all observations [n, O]."""
@@ -231,9 +231,10 @@ def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym
         try:
             entry = _registered(task)
         except gym.error.Error as error:
-            from mcclt.envs.tasks import TASKS
+            from mcclt.envs import ENGINES
 
-            raise UnknownNameError("task", task, [*TASKS, *gym.registry]) from error
+            known = [name for engine in ENGINES.values() for name in engine.tasks()]
+            raise UnknownNameError("task", task, dict.fromkeys([*known, *gym.registry])) from error
         except Exception as error:
             raise ConfigError(f"Importing the module of task {task!r} failed: {_describe(error)}") from error
         if _needs_box2d(entry):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mcclt.envs.api import EnvSpec, State, VectorEnv
+from mcclt.envs.api import State, VectorEnv
 from mcclt.envs.tasks import TASKS, Array, Physics, Task
 from mcclt.errors import CheckpointError, ConfigError
 
@@ -35,7 +35,7 @@ class MujocoVectorEnv(VectorEnv):
         """All of `TASKS`."""
         return {name: task.max_episode_steps for name, task in TASKS.items()}
 
-    def make(self, task: str | Task, limit: int | None, threads: int, timeout: float | None) -> EnvSpec:
+    def make(self, task: str | Task, limit: int | None, threads: int, timeout: float | None) -> dict[str, Any]:
         """Compiles the model, which says all that there is to know of the task."""
         del timeout
         import mujoco
@@ -47,14 +47,13 @@ class MujocoVectorEnv(VectorEnv):
         limited, bounds = model.actuator_ctrllimited.astype(bool), model.actuator_ctrlrange.astype(np.float32)
         data = mujoco.MjData(model)
         now = self._task.physics(*(getattr(data, name)[None] for name in self._task.fields))
-        return self.specify(
-            task,
-            self._task.observe(np, now).shape[1],
-            self._limit,
-            action_size=model.nu,
-            action_low=np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
-            action_high=np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
-        )
+        return {
+            "obs_size": self._task.observe(np, now).shape[1],
+            "max_episode_steps": self._limit,
+            "action_size": model.nu,
+            "action_low": np.where(limited, bounds[:, 0], -np.inf).astype(np.float32),
+            "action_high": np.where(limited, bounds[:, 1], np.inf).astype(np.float32),
+        }
 
     @abstractmethod
     def _start(self, model: "mujoco.MjModel", threads: int) -> None:

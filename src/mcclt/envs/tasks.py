@@ -101,8 +101,7 @@ class _Noisy(Task):
 class _Upright(_Noisy):
     """What Hopper and Walker2d share: to go forwards without falling.
 
-    reward = (x' - x) / dt + healthy - 0.001 |a|². The 1 of `healthy` is paid in v4 even for the step that
-    ends the episode, in v5 only if still healthy.
+    reward = (x' - x) / dt + healthy (1, see `_bonus`) - 0.001 |a|².
 
     observation = qpos[1:], qvel clipped to ±10.
     """
@@ -124,7 +123,7 @@ class _Upright(_Noisy):
     def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
         healthy = self.healthy(xp, after)
-        alive = 1.0 if self.version == 4 else xp.where(healthy, 1.0, 0.0)
+        alive = _bonus(xp, self.version, healthy, 1.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
 
 
@@ -214,8 +213,7 @@ class InvertedDoublePendulum(_Noisy):
     """Two poles on a cart, to be kept upright.
 
     reward = alive - 0.01 x² - (y - 2)² - 0.001 v₁² - 0.005 v₂², with (x, y) the tip (`site_xpos`, of the last
-    Runge-Kutta stage) and v the angular velocities. The episode ends at y ≤ 1. The 10 of `alive` is paid in
-    v4 even for that step, in v5 not.
+    Runge-Kutta stage) and v the angular velocities. The episode ends at y ≤ 1; `alive` is 10 (see `_bonus`).
 
     observation [9] (v4: [11]) = cart position (1), sines of the two angles (2), their cosines (2), qvel
     clipped to ±10 (3), constraint force clipped to ±10 on the cart alone (1) (v4: on all three joints).
@@ -241,7 +239,7 @@ class InvertedDoublePendulum(_Noisy):
         tip, v = after.derived["site_xpos"][:, 0], after.qvel
         x, y = tip[:, 0], tip[:, 2]
         terminated = y <= 1
-        alive = 10.0 if self.version == 4 else xp.where(terminated, 0.0, 10.0)
+        alive = _bonus(xp, self.version, ~terminated, 10.0)
         distance = 0.01 * x**2 + (y - 2) ** 2
         speed = 1e-3 * v[:, 1] ** 2 + 5e-3 * v[:, 2] ** 2
         return alive - distance - speed, terminated
@@ -252,8 +250,8 @@ class Ant(_Noisy):
     """Four legs, to walk along x.
 
     reward = (x' - x) / dt + healthy - 0.5 |a|² - contact, with x that of the torso (`xpos`, of the last
-    Runge-Kutta stage). Healthy is a finite state with 0.2 ≤ z ≤ 1; its 1 is paid in v4 even for the step that
-    ends the episode, in v5 not. contact = 0.0005 |cfrc_ext clipped to ±1|² in v5, and 0 in v4.
+    Runge-Kutta stage). Healthy is a finite state with 0.2 ≤ z ≤ 1, and pays 1 (see `_bonus`).
+    contact = 0.0005 |cfrc_ext clipped to ±1|² in v5, and 0 in v4.
 
     observation [105] (v4: [27]) = qpos[2:] (13: z, quaternion, eight joints), qvel (14), and in v5 the
     external forces cfrc_ext on all bodies but the world, clipped to ±1 (13 · 6 = 78).
@@ -281,10 +279,9 @@ class Ant(_Noisy):
         healthy = (z >= 0.2) & (z <= 1.0) & finite
         velocity = (after.derived["xpos"][:, torso, 0] - before.derived["xpos"][:, torso, 0]) / self.dt
         cost = _control_cost(xp, action, 0.5)
-        if self.version == 4:
-            return velocity + 1.0 - cost, ~healthy
-        contact = 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
-        return velocity + xp.where(healthy, 1.0, 0.0) - (cost + contact), ~healthy
+        if self.version == 5:
+            cost = cost + 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
+        return velocity + _bonus(xp, self.version, healthy, 1.0) - cost, ~healthy
 
     def _contact_forces(self, physics: Physics) -> Array:
         """Clipped external forces, [n, 6 nbody]; the first six are the world's."""
@@ -295,6 +292,11 @@ class Ant(_Noisy):
 def _x_velocity(before: Physics, after: Physics, dt: float) -> Array:
     """Mean velocity [n] along x of the root joint over the step."""
     return (after.qpos[:, 0] - before.qpos[:, 0]) / dt
+
+
+def _bonus(xp: Any, version: int, healthy: Array, bonus: float) -> Array:
+    """What is paid for a healthy step [n]: in v4 even for the one that ends the episode, in v5 not."""
+    return bonus if version == 4 else xp.where(healthy, bonus, 0.0)
 
 
 def _control_cost(xp: Any, action: Array, weight: float) -> Array:
