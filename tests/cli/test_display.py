@@ -53,8 +53,7 @@ def test_bars() -> None:
     to, out = console(terminal=True)
     with PlanDisplay(to, quiet=False) as display:
         play(display, split(cells_of(tiny(), 3), 2, False))
-        assert display._bars is not None
-        (overall,) = display._bars.tasks
+        (overall,) = display.bars.tasks
         assert (overall.completed, overall.total) == (384, 384), "units' bars are gone, the whole is done"
     assert ("3 done" in out.getvalue() and "half [bold]way[/]"[:4] in out.getvalue()) or "3 cells" in out.getvalue()
 
@@ -67,8 +66,7 @@ def test_a_unit_that_fails_leaves_no_bar() -> None:
         display.unit_began(unit)
         display.progress(unit.name, 64, "")
         display.unit_ended(unit, 0)
-        assert display._bars is not None
-        assert [task.completed for task in display._bars.tasks] == [0]
+        assert [task.completed for task in display.bars.tasks] == [0]
 
 
 @pytest.mark.parametrize(("setups", "text"), [(1, "ppo-plain (seed 0)"), (4, "4 variants (seed 0)")])

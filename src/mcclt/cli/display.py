@@ -1,6 +1,7 @@
-"""What a person sees while a plan is computed: one bar for all of it, and a line for each unit under way."""
+"""What a person sees while a plan is computed or a search goes on: live bars on a terminal, plain lines elsewhere."""
 
 import time
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -8,49 +9,86 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from mcclt.experiments.units import Unit
 from mcclt.pages.rendering import count
 
+if TYPE_CHECKING:
+    from mcclt.tuning.tuner import Status
 
-class PlanDisplay:
-    """Live bars on a terminal, a plain line per finished unit elsewhere."""
+EVERY = 30.0
+"""Seconds between lines about a search."""
 
-    def __init__(self, console: Console, quiet: bool) -> None:
-        self.console = console
-        self._units: dict[str, tuple[Unit, int]] = {}
-        self._finished_steps = self._total = self._cells = self._done = 0
-        self._began = time.perf_counter()
-        self._lines = not quiet and not console.is_terminal
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[text]}", markup=False),
-            TimeRemainingColumn(),
-            console=console,
-            disable=quiet or not console.is_terminal,
-        )
-        self._overall = self._bars.add_task("", total=None, text="", visible=False)
-        self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> "PlanDisplay":
+class _Bars:
+    """Bars, which are off where there is no terminal or nobody wants them."""
+
+    def __init__(self, console: Console, quiet: bool, *columns: Any, **how: Any) -> None:
+        self.console, self.lines = console, not quiet and not console.is_terminal
+        self.bars = Progress(*columns, TimeRemainingColumn(), console=console, **how)
+        self.bars.disable = quiet or not console.is_terminal
+        self.began = time.perf_counter()
+
+    def __enter__(self) -> Self:
         """Starts the bars."""
-        self._bars.start()
+        self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leaves the last state on the screen."""
-        self._bars.stop()
+        self.bars.stop()
+
+    def say(self, text: str) -> None:
+        """Prints above the bars."""
+        self.console.print(text, soft_wrap=True)
+
+
+class SearchDisplay(_Bars):
+    """One line: how far, how fast, how full, and the best so far."""
+
+    def __init__(self, console: Console, quiet: bool) -> None:
+        super().__init__(console, quiet, TextColumn("{task.fields[text]}"), BarColumn(bar_width=None), expand=True)
+        self._task = self.bars.add_task("", total=None, text="compiling…")
+        self._last = self.began
+
+    def show(self, status: "Status") -> None:
+        """After every update."""
+        now = time.perf_counter()
+        judged = sum(bool(trial.scores) for trial in status.trials)
+        best = f"best {status.best.scores[-1]:,.0f}" if status.best else "no score yet"
+        speed = status.steps / max(status.seconds, 1e-9)
+        text = f"{judged}/{status.planned} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
+        self.bars.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
+        if self.lines and now - self._last > EVERY:
+            self._last = now
+            self.say(f"{status.steps:>12,} / {status.expected:,} steps  {text}")
+
+
+class PlanDisplay(_Bars):
+    """One bar for all of a plan and one for each unit under way; elsewhere a line per finished unit."""
+
+    def __init__(self, console: Console, quiet: bool) -> None:
+        super().__init__(
+            console,
+            quiet,
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[text]}", markup=False),
+        )
+        self._units: dict[str, tuple[Unit, int]] = {}
+        self._finished_steps = self._total = self._cells = self._done = 0
+        self._overall = self.bars.add_task("", total=None, text="", visible=False)
+        self._tasks: dict[str, TaskID] = {}
 
     def begin(self, cells: int, steps: int) -> None:
         """The work ahead."""
         self._cells, self._total = cells, steps
-        self._began = time.perf_counter()
-        self._bars.reset(self._overall, total=steps, description=count(cells, "cell"), visible=True)
-        if self._lines:
+        self.began = time.perf_counter()
+        self.bars.reset(self._overall, total=steps, description=count(cells, "cell"), visible=True)
+        if self.lines:
             self.console.print(f"{count(cells, 'cell')} to compute, {steps:,} steps in all.")
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
         self._units[unit.name] = (unit, 0)
-        self._tasks[unit.name] = self._bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
+        self._tasks[unit.name] = self.bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
 
     def progress(self, name: str, step: int, text: str) -> None:
         """Moves its bar and that of the whole."""
@@ -59,35 +97,30 @@ class PlanDisplay:
         unit, _ = self._units[name]
         step = min(step, unit.config.steps)
         self._units[name] = (unit, step)
-        self._bars.update(self._tasks[name], completed=step, text=text)
-        self._bars.update(self._overall, completed=self._steps(), text=f"{self._speed():,.0f} steps/s in all")
+        self.bars.update(self._tasks[name], completed=step, text=text)
+        self.bars.update(self._overall, completed=self._steps(), text=f"{self._speed():,.0f} steps/s in all")
 
     def unit_ended(self, unit: Unit, written: int) -> None:
         """Takes its line away."""
         self._units.pop(unit.name, None)
         self._finished_steps += written * unit.config.steps
         self._done += written
-        self._bars.remove_task(self._tasks.pop(unit.name))
+        self.bars.remove_task(self._tasks.pop(unit.name))
         text = f"{self._done} done, {self._speed():,.0f} steps/s in all"
-        self._bars.update(self._overall, completed=self._steps(), text=text)
-        if self._lines:
-            spent = time.perf_counter() - self._began
+        self.bars.update(self._overall, completed=self._steps(), text=text)
+        if self.lines:
+            spent = time.perf_counter() - self.began
             left = spent / max(self._finished_steps, 1) * (self._total - self._finished_steps)
-            self.console.print(
+            self.say(
                 f"{self._done:>5} / {self._cells} cells  {self._speed():>8,.0f} steps/s in all  {left:>6.0f} s left  "
-                f"{_title(unit)}",
-                soft_wrap=True,
+                f"{_title(unit)}"
             )
-
-    def say(self, text: str) -> None:
-        """Prints above the bars."""
-        self.console.print(text, soft_wrap=True)
 
     def _steps(self) -> int:
         return self._finished_steps + sum(len(unit.cells) * step for unit, step in self._units.values())
 
     def _speed(self) -> float:
-        return self._steps() / max(time.perf_counter() - self._began, 1e-9)
+        return self._steps() / max(time.perf_counter() - self.began, 1e-9)
 
 
 def _title(unit: Unit) -> str:

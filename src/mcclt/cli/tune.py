@@ -175,7 +175,7 @@ class Tune(Machinery):
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
-        from mcclt.cli.searching import SearchDisplay
+        from mcclt.cli.display import SearchDisplay
 
         speed, said = _Speed(), False
 

@@ -38,7 +38,8 @@ def page(recordings: Sequence[Recording]) -> str:
         raise ConfigError(
             f"One page shows recordings of one task, not of {len(tasks)}{': ' * bool(tasks)}{', '.join(tasks)}."
         )
-    return render("watch", content(recordings), task=tasks[0], who=", ".join(map(label, recordings)))
+    agents = [_agent(r, colour) for r, colour in zip(recordings, colours(recordings), strict=True)]
+    return render("watch", {"agents": agents}, task=tasks[0], who=", ".join(map(label, recordings)))
 
 
 def write(recordings: Sequence[Recording], path: str | Path) -> Path:
@@ -65,12 +66,9 @@ def label(recording: Recording) -> str:
     return f"{recording.group}, seed {recording.seed}"
 
 
-def content(recordings: Sequence[Recording]) -> dict[str, Any]:
-    """All that the page shows, as plain data; unknown numbers are None."""
-    return {"agents": [_agent(r, colour) for r, colour in zip(recordings, colours(recordings), strict=True)]}
-
-
 def _agent(r: Recording, colour: str) -> dict[str, Any]:
+    """All that the page shows of one, as plain data; unknown numbers are None."""
+
     def numbers(values: np.ndarray) -> list[float | int | None]:
         return rounded(np.asarray(values, float), DIGITS)
 
