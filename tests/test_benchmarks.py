@@ -1,12 +1,17 @@
 """The scripts of benchmarks/ that make tables of the documentation, on the stores that are in the repository."""
 
 import importlib
+import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
+
+from mcclt.config import RunConfig
+from mcclt.tuning.space import Space, configured
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "results"
@@ -63,3 +68,15 @@ def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], mon
     welch, ranks = scipy.stats.ttest_ind(a, b, equal_var=False), scipy.stats.mannwhitneyu(a, b)
     assert (cells[3], cells[6]) == (f"{welch.pvalue:.2g}", f"{ranks.pvalue:.2g}")
     assert cells[5] == f"{np.mean(np.asarray(a)[:, None] > np.asarray(b)):.2f}"
+
+
+def test_the_search_that_is_timed_is_one_that_can_be_made(script: Any, tmp_path: Path) -> None:
+    tuning = script("tuning")
+    space = Space.of(tomllib.loads(tuning.SPACE))
+    settings = space.settings({}, dict.fromkeys(space.numbers, 0.5))
+    run, agent = configured(RunConfig("InvertedDoublePendulum-v5"), settings)
+    assert (run.steps_per_update, agent.minibatch_size, agent.policy_iterations) == (2048, 64, 10)
+    found = json.loads((KEPT / "tuning.json").read_text())
+    assert found["ratio"] == pytest.approx(found["optuna_sb3_seconds"] / found["mcclt_seconds"])
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert f"{found['optuna_sb3_seconds']:.0f} s: {found['ratio']:.1f} times" in page.replace("\n", " ")
