@@ -126,9 +126,11 @@ def pretend(path: Path, cells: list[Cell], population: int = 2, seconds: float =
 # --- as a process -----------------------------------------------------------------------------------------------
 
 
-def race(path: Path, seeds: int, population: int, start: float) -> None:
-    """Computes a plan at the same moment as others do."""
-    time.sleep(max(0.0, start - time.time()))
+def race(path: Path, seeds: int, population: int, racers: int) -> None:
+    """Computes a plan at the same moment as others do: each says beside the store that it is ready."""
+    (path.parent / f"ready-{os.getpid()}").touch()
+    while len([*path.parent.glob("ready-*")]) < racers:
+        time.sleep(0.01)
     tally = pretend(path, cells_of(tiny(), seeds), population, seconds=0.01)
     print(json.dumps([tally.done, tally.there, tally.elsewhere, tally.failures]))
 
@@ -310,7 +312,7 @@ def _say(path: Path, data: dict[str, Any]) -> None:
 if __name__ == "__main__":
     job, where, *numbers = sys.argv[1:]
     if job == "race":
-        race(Path(where), int(numbers[0]), int(numbers[1]), float(numbers[2]))
+        race(Path(where), *map(int, numbers))
     elif job == "crash":
         crash(Path(where))
     elif job == "crash-pack":

@@ -8,7 +8,7 @@ Beside the folder TASK of loose cells, which may be there too. Unpacked, a cell 
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,22 +28,17 @@ COMMON = ("task", "algo", "variant", "setup")
 
 
 @dataclass(frozen=True)
-class Packed:
-    """What a pack holds of one setup."""
+class Pack:
+    """What a pack holds of a task's setups."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
-    """As they were stored."""
-    results: dict[int, Result] = field(default_factory=dict)
-    """By seed."""
-
-
-Pack = dict[Path, Packed]
-"""Setups by the folder where their loose cells are, or would be."""
+    settings: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    """As they were stored, by the folder where the setup's loose cells are, or would be."""
+    results: dict[Path, Result] = field(default_factory=dict)
+    """By the file that each would be, loose."""
 
 
-def pack_of(folder: Path) -> Path:
-    """The pack that belongs to a folder of a setup's loose cells."""
-    task = folder.parent.parent
+def pack_of(task: Path) -> Path:
+    """The pack that belongs to the folder of a task's loose cells."""
     return task.with_name(task.name + SUFFIX)
 
 
@@ -51,14 +46,15 @@ def encode(pack: Pack) -> bytes:
     """The same bytes for the same results, a line for each."""
     provenance: list[dict[str, Any]] = []
     setups = []
-    for _, packed in sorted(pack.items()):
+    in_order = sorted(pack.results.items(), key=lambda item: (item[0].parent, item[1].seed))
+    for folder, members in itertools.groupby(in_order, lambda item: item[0].parent):
         lines = []
-        for data in (cells.to_data(result) for _, result in sorted(packed.results.items())):
+        for data in (cells.to_data(result) for _, result in members):
             own = {name: value for name, value in data.items() if name not in ("format", *COMMON)}
             if data["provenance"] not in provenance:
                 provenance.append(data["provenance"])
             lines.append(compact(own | {"provenance": provenance.index(data["provenance"])}))
-        head = {name: data[name] for name in COMMON} | {"settings": packed.settings}
+        head = {name: data[name] for name in COMMON} | {"settings": pack.settings[folder]}
         setups.append(_with_list(head, "cells", lines))
     text = _with_list({"format": FORMAT, "provenance": provenance}, "setups", setups)
     return files.compress(f"{text}\n".encode())
@@ -71,7 +67,7 @@ def _with_list(head: dict[str, Any], name: str, lines: list[str]) -> str:
 
 def decode(data: bytes, path: Path) -> Pack:
     """Reads what `encode` gave, or says what is wrong with it; `path` is where it is, or will be."""
-    pack: Pack = {}
+    pack = Pack()
     with cells.reading(path, f"remove it and {cells.AGAIN}"):
         table = json.loads(files.decompress(data))
         cells.check_format(path, table["format"], FORMAT)
@@ -86,8 +82,9 @@ def decode(data: bytes, path: Path) -> Pack:
                 raise ValueError  # it would lead out of the store
             if path.name != task + SUFFIX:
                 raise StoreError(f"{path} is not in its place: it has results of {task}.")
-            settings = cells.checked_settings(setup["settings"])
-            pack[path.parent.joinpath(*names)] = Packed(settings, {result.seed: result for result in found})
+            folder = path.parent.joinpath(*names)
+            pack.settings[folder] = cells.checked_settings(setup["settings"])
+            pack.results.update({folder / f"seed-{result.seed}.json": result for result in found})
     return pack
 
 
@@ -95,6 +92,11 @@ def read(path: Path) -> Pack:
     """Reads a pack, or says what is wrong with it."""
     with cells.refusals("read", path):
         return decode(files.read(path), path)
+
+
+def clashes(some: dict[Path, Result], others: dict[Path, Result]) -> list[Path]:
+    """The files of which there are two that differ."""
+    return [path for path in some if path in others and cells.encode(some[path]) != cells.encode(others[path])]
 
 
 # --- packing a store -------------------------------------------------------------------------------------------
@@ -118,84 +120,72 @@ def pack(store: "Store") -> Done:
 
     Killed at any moment, it has lost nothing: a file is removed when its bytes were read back from the pack.
     """
-    folders = {target: list(own) for target, own in itertools.groupby(store.folders(), pack_of)}
-    return _one_by_one(store, folders, lambda target, done: _pack(store, target, folders[target], done))
+    return _task_by_task(store, _pack)
 
 
 def unpack(store: "Store") -> Done:
     """Makes all packed cells loose again, and removes the packs."""
-    return _one_by_one(store, store.packs(), lambda target, done: _unpack(store, target, done))
+    return _task_by_task(store, _unpack)
 
 
-def _one_by_one(store: "Store", targets: Iterable[Path], work: Callable[[Path, Done], None]) -> Done:
-    """Pack by pack, while nobody else changes the store; what goes wrong with one is noted."""
+def _task_by_task(store: "Store", work: Callable[["Store", Path, Done], None]) -> Done:
+    """While nobody else changes the store; what goes wrong with one task is noted."""
     done = Done()
-    for target in targets:
-        with store.changing(target):
+    for task in store.tasks():
+        with store.changing(pack_of(task)):
             try:
-                work(target, done)
+                work(store, task, done)
             except StoreError as error:
                 done.problems.append(str(error))
     return done
 
 
-def _pack(store: "Store", target: Path, folders: list[Path], done: Done) -> None:
-    old = store.pack(target)
-    new: Pack = dict(old)
-    loose: dict[Path, Result] = {}
-    for folder in folders:
-        found, problems = store.loose(folder)
-        done.problems += problems
-        if found:
-            try:
-                settings = store.settings(folder)
-            except StoreError as error:
-                done.problems.append(str(error))
-                continue
-            here = old.get(folder, Packed()).results
-            new[folder] = Packed(settings, {result.seed: result for result in found.values()} | here)
-            loose |= found
-    size = target.stat().st_size if old else 0
-    if _count(new) > _count(old):
+def _pack(store: "Store", task: Path, done: Done) -> None:
+    target, old = pack_of(task), store.pack(task)
+    found, problems = store.loose(task)
+    done.problems += problems
+    settings = {}
+    for folder in dict.fromkeys(path.parent for path in found):
+        try:
+            settings[folder] = store.settings(folder)
+        except StoreError as error:
+            done.problems.append(str(error))
+    loose = {path: result for path, result in found.items() if path.parent in settings}
+    new = Pack(old.settings | settings, loose | old.results)
+    size = target.stat().st_size if old.results else 0
+    if len(new.results) > len(old.results):
         data = encode(new)
         decode(data, target)  # before it takes the place of what is there
         files.write_atomically(target, data)
-    packed = store.pack(target)
-    for path, result in loose.items():
+    packed = store.pack(task).results
+    for path in loose:
         data = files.read(path)
-        if data == cells.encode(packed[path.parent].results[result.seed]):
+        if data == cells.encode(packed[path]):
             path.unlink()
             done.cells += 1
             done.before += len(data)
         else:
             done.problems.append(f"{path} stays: {target.name} has another result of this seed.")
-    for folder in folders:
-        if folder.exists() and not any(folder.glob("seed-*")):
-            (folder / "settings.json").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # as far as they are empty
-                folder.rmdir()
-                folder.parent.rmdir()
-                folder.parent.parent.rmdir()
+    for folder in [folder for folder in task.glob("*/*") if folder.is_dir() and not any(folder.glob("seed-*"))]:
+        (folder / "settings.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # as far as they are empty
+            folder.rmdir()
+            folder.parent.rmdir()
+            task.rmdir()
     done.after += (target.stat().st_size if packed else 0) - size
 
 
-def _count(pack: Pack) -> int:
-    return sum(len(packed.results) for packed in pack.values())
-
-
-def _unpack(store: "Store", target: Path, done: Done) -> None:
-    pack = store.pack(target)
-    encoded: dict[Path, bytes] = {}
-    for folder, packed in pack.items():
-        encoded |= {folder / f"seed-{seed}.json": cells.encode(result) for seed, result in packed.results.items()}
-        for path, result in store.loose(folder)[0].items():
-            if encoded.get(path, cells.encode(result)) != cells.encode(result):
-                raise StoreError(f"{target} stays: {path} is another result of the same seed.")
-    for folder, packed in pack.items():
-        files.write_atomically(folder / "settings.json", cells.encode_settings(packed.settings))
-    for path, data in encoded.items():
+def _unpack(store: "Store", task: Path, done: Done) -> None:
+    target, pack = pack_of(task), store.pack(task)
+    for path in clashes(pack.results, store.loose(task)[0]):
+        raise StoreError(f"{target} stays: {path} is another result of the same seed.")
+    for folder, settings in pack.settings.items():
+        files.write_atomically(folder / "settings.json", cells.encode_settings(settings))
+    for path, result in pack.results.items():
+        data = cells.encode(result)
         files.write_atomically(path, data)
-    done.before += target.stat().st_size
-    target.unlink()
-    done.after += sum(map(len, encoded.values()))
-    done.cells += len(encoded)
+        done.after += len(data)
+    if pack.results:
+        done.before += target.stat().st_size
+        target.unlink()
+        done.cells += len(pack.results)

@@ -14,6 +14,7 @@ operating system frees when that process ends, however it ends.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -28,7 +29,7 @@ from mcclt.config import UNSTATED
 from mcclt.experiments import cells as cell_files
 from mcclt.experiments import pack
 from mcclt.experiments.cells import StoreError, encode, file_name, place, refusals
-from mcclt.experiments.pack import Pack, Packed, pack_of
+from mcclt.experiments.pack import Pack, clashes, pack_of
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
@@ -118,11 +119,11 @@ class Store:
 
     def has(self, cell: Cell) -> bool:
         """Whether the cell is there and undamaged."""
-        setup, seed = cell
+        path = self.file(cell)
         with contextlib.suppress(StoreError):
-            self._once(self.file(cell), cell_files.read_in_place)
+            self._once(path, cell_files.read_in_place)
             return True
-        return seed in self.packed(self.folder(setup)).results
+        return path in self.packed(path.parents[2]).results
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those cells that are not there, or damaged; their setups' settings are checked."""
@@ -150,7 +151,7 @@ class Store:
         Damaged or lost settings are written again.
         """
         folder = self.folder(setup)
-        stored = {pack_of(folder): self.packed(folder).settings}
+        stored = {pack_of(folder.parents[1]): self._packed_settings(folder)}
         if folder.exists():
             stored |= self._write_settings(setup)
         for path, settings in stored.items():
@@ -206,55 +207,53 @@ class Store:
     def load(self) -> Results:
         """Reads everything; what cannot be read is named in `Results.problems`."""
         results: list[Result] = []
+        problems: list[str] = []
         settings: dict[tuple[str, str, str], dict[str, Any]] = {}
-        _, problems = self._all(self.packs(), pack.read)
-        for folder in self.folders():
-            loose, damaged = self.loose(folder)  # first: whoever packs them meanwhile writes the pack before they go
-            packed = self.packed(folder).results
-            problems += damaged
-            for path, result in loose.items():
-                if result.seed in packed and encode(result) != encode(packed[result.seed]):
-                    problems.append(f"{path} is another result than its pack's, which counts.")
-            found = {result.seed: result for result in loose.values()} | packed
-            if not found:
-                continue  # the first is being written, or was not finished
-            try:
-                known = UNSTATED | self.settings(folder)
-            except StoreError as error:
-                problems.append(f"{error} Its results are left out.")
-                continue
-            results += found.values()
-            settings |= {(r.task, f"{r.algo}-{r.variant}", r.digest): known for r in found.values()}
+        for task in self.tasks():
+            loose, damaged = self.loose(task)  # first: whoever packs them meanwhile writes the pack before they go
+            packs, broken = self._all([pack_of(task)], pack.read)
+            packed = packs[pack_of(task)].results if packs else {}
+            problems += [*broken, *damaged]
+            problems += [f"{path} is another result than its pack's, which counts." for path in clashes(loose, packed)]
+            found = loose | packed
+            for folder, files_of_one in itertools.groupby(sorted(found), lambda path: path.parent):
+                try:
+                    known = UNSTATED | self.settings(folder)
+                except StoreError as error:
+                    problems.append(f"{error} Its results are left out.")
+                    continue
+                own = [found[path] for path in files_of_one]
+                results += own
+                settings |= {(r.task, f"{r.algo}-{r.variant}", r.digest): known for r in own}
         timings, damaged = self._all((self.path / "timings").glob("*.json"), cell_files.read_timing)
         return gather(results, settings, [*problems, *damaged], [*timings.values()], self.path)
 
-    def packs(self) -> list[Path]:
-        """The files of packs."""
-        return sorted((self.path / "cells").glob(f"*{pack.SUFFIX}"))
+    def tasks(self) -> list[Path]:
+        """Of each task that has results the folder of its loose ones, whether it has some or all are packed."""
+        names = {path: path.name.removesuffix(pack.SUFFIX) for path in (self.path / "cells").glob("*")}
+        return sorted({path.with_name(name) for path, name in names.items() if path.is_dir() or name != path.name})
 
-    def pack(self, path: Path) -> Pack:
-        """What a pack holds; nothing if there is none."""
-        return self._once(path, pack.read) if path.exists() else {}
+    def pack(self, task: Path) -> Pack:
+        """What the pack of a task holds; nothing if there is none."""
+        path = pack_of(task)
+        return self._once(path, pack.read) if path.exists() else Pack()
 
-    def packed(self, folder: Path) -> Packed:
-        """What a pack holds of a setup; nothing if there is none, or it is damaged."""
+    def packed(self, task: Path) -> Pack:
+        """The same; nothing if it is damaged."""
         with contextlib.suppress(StoreError):
-            return self.pack(pack_of(folder)).get(folder, Packed())
-        return Packed()
+            return self.pack(task)
+        return Pack()
 
-    def folders(self) -> list[Path]:
-        """Of each setup that has results the place of its loose ones, whether it has some or all are packed."""
-        found = {p for p in (self.path / "cells").glob("*/*/*") if p.is_dir()}
-        packs, _ = self._all(self.packs(), pack.read)
-        return sorted(found.union(*packs.values()))
+    def loose(self, task: Path) -> tuple[dict[Path, Result], list[str]]:
+        """The loose results of a task by file, and what is wrong with others."""
+        return self._all(task.glob("*/*/seed-*.json"), cell_files.read_in_place)
 
-    def loose(self, folder: Path) -> tuple[dict[Path, Result], list[str]]:
-        """The loose results of a setup by file, and what is wrong with others."""
-        return self._all(folder.glob("seed-*.json"), cell_files.read_in_place)
+    def _packed_settings(self, folder: Path) -> dict[str, Any]:
+        return self.packed(folder.parents[1]).settings.get(folder, {})
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of a setup as they were stored; those of its loose results and of its pack must agree."""
-        path, packed = folder / "settings.json", self.packed(folder).settings
+        path, packed = folder / "settings.json", self._packed_settings(folder)
         try:
             settings = self._once(path, cell_files.read_settings)
         except StoreError:
