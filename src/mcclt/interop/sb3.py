@@ -173,43 +173,32 @@ class Recorder:
 
     def __init__(self, trainer: Trainer) -> None:
         self._env: VectorEnv = trainer.env
-        self._returns, self._lengths = trainer.stats.running[0].copy(), trainer.stats.length[0].copy()
+        self._trainer, self._n_envs = trainer, trainer.config.n_envs
         self._steps: list[dict[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
-    def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere."""
-        self._forget(np.ones(len(self._returns), bool))
-        return self._env.reset()
-
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Abandons some episodes: their last step ends them as a time limit does, but they are no whole episodes."""
-        n = len(self._returns)
-        fresh = self._env.restart(which)
+        n, fresh = self._n_envs, self._env.restart(which)
         if self._steps:
             last = self._steps[-1]
             for e in np.flatnonzero(which[:n] & ~last["dones"]):
                 last["infos"][e] |= {"TimeLimit.truncated": True, "terminal_observation": last["new_obs"][e].copy()}
             last["dones"] |= which[:n]
             last["new_obs"] = np.where(which[:n, None], fresh[:n], last["new_obs"])
-        self._forget(which[:n])
         return fresh
 
     def step(self, action: np.ndarray) -> Step:
         """Steps, and remembers."""
-        step = self._env.step(action)
-        n = len(self._returns)
-        obs, rewards, terminated, truncated, last = (x[:n].copy() for x in step)
+        step, before = self._env.step(action), self._trainer.stats
+        obs, rewards, terminated, truncated, last = (x[: self._n_envs].copy() for x in step)
         dones = terminated | truncated
-        self._returns += rewards
-        self._lengths += 1
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": bool(cut)} for cut in truncated]
         for e in np.flatnonzero(dones):
-            episode = {"r": float(self._returns[e]), "l": int(self._lengths[e])}
+            episode = {"r": float(before.running[0, e] + rewards[e]), "l": int(before.length[0, e]) + 1}
             infos[e] |= {"terminal_observation": last[e], "episode": episode}
-        self._forget(dones)
         self._steps.append({"new_obs": obs, "rewards": rewards, "dones": dones, "infos": infos})
         return step
 
@@ -217,10 +206,6 @@ class Recorder:
         """What is known of the last `count` steps; all that was remembered is forgotten."""
         steps, self._steps = self._steps[-count:], []
         return steps or [{} for _ in range(count)]
-
-    def _forget(self, which: np.ndarray) -> None:
-        self._returns[which] = 0
-        self._lengths[which] = 0
 
 
 class Replay:

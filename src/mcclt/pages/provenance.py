@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcclt.config import VARIANTS
-from mcclt.experiments.filling import fill, repeat
+from mcclt.experiments.filling import fill
 from mcclt.experiments.results import Results
 
 PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -41,11 +41,6 @@ def commands_that_fill(results: Results) -> list[str]:
         fill(results, _each(t for t, a, _ in missing if a == algo), algo, _each(v for _, a, v in missing if a == algo))
         for algo in _each(algo for _, algo, _ in missing)
     ]
-
-
-def commands_that_repeat(results: Results) -> list[str]:
-    """Everything in an empty store again, then the report; sentences where no command does."""
-    return [*repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])]
 
 
 def commands_as_typed(results: Results) -> list[str]:

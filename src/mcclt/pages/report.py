@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
-from mcclt.experiments import figures, tables
+from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, pooled
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.experiments.store import StoreError
@@ -85,7 +85,7 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         paper=len(VARIANTS),
         properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
-        repeat=provenance.commands_that_repeat(results),
+        repeat=[*filling.repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])],
         typed=provenance.commands_as_typed(results),
     )
 
