@@ -23,7 +23,7 @@ def test_long_tables_are_not_listed() -> None:
 
 
 def test_missing_extra_names_the_extra() -> None:
-    assert str(errors.MissingExtraError("Logging", "wandb")).endswith("pip install 'mcclt[wandb]'")
+    assert str(errors.MissingExtraError("Logging", "wandb")).endswith("pip install 'wandb>=0.19'")
 
 
 @pytest.mark.parametrize(

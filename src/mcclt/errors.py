@@ -1,6 +1,8 @@
 """Errors that speak to people: one sentence with what was wrong, what is allowed and what to do."""
 
 import difflib
+import importlib.metadata
+import shlex
 from collections.abc import Iterable
 
 
@@ -39,7 +41,14 @@ class MissingExtraError(MccltError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional package: install it with  pip install 'mcclt[{extra}]'")
+        super().__init__(f"{what} needs an optional package: install it with  {install(extra)}")
+
+
+def install(extra: str) -> str:
+    """What to type for an extra: its packages by name, since this one may have come from anywhere."""
+    found = [line.partition(";") for line in importlib.metadata.requires("mcclt") or []]
+    names = [name.strip() for name, _, when in found if f'extra == "{extra}"' in when]
+    return f"pip install {' '.join(map(shlex.quote, names)) if names else shlex.quote(f'mcclt[{extra}]')}"
 
 
 class UnsupportedSpaceError(MccltError, TypeError):

@@ -411,7 +411,7 @@ def test_missing_box2d(monkeypatch):
     """Says which extra to install."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not GymnasiumVectorEnv.supports("LunarLander-v3")
-    with pytest.raises(MissingExtraError, match=r"mcclt\[box2d\]"):
+    with pytest.raises(MissingExtraError, match=r"gymnasium\[box2d\]"):
         GymnasiumVectorEnv("LunarLander-v3", KEYS)
 
 

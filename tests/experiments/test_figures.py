@@ -251,7 +251,7 @@ def test_colours_do_not_depend_on_the_store():
 
 def test_without_matplotlib(full, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match="plots"):
+    with pytest.raises(MissingExtraError, match="matplotlib>="):
         figures.FIGURES["final_scores"](full)
 
 

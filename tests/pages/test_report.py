@@ -136,7 +136,7 @@ assert "jax" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert "The figures need matplotlib: pip install 'mcclt[plots]'" in page.text
+    assert "The figures need matplotlib: pip install matplotlib" in page.text
     assert len(data_of((tmp_path / "report.html").read_text(encoding="utf-8"))["series"]) == 23
 
 

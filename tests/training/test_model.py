@@ -472,7 +472,7 @@ def test_without_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make().learn(16, callback=Observer()).learn(32, callback=[Observer()])
     assert Observer.steps == [16, 32, 48]
     for use in (model.get_env, lambda: model.logger):
-        with pytest.raises(MissingExtraError, match=r"pip install 'mcclt\[sb3\]'"):
+        with pytest.raises(MissingExtraError, match=r"pip install 'stable-baselines3>="):
             use()
     assert model.learn(16).num_timesteps == 64
 
