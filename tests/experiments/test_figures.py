@@ -130,7 +130,7 @@ def test_effects_are_the_answers_in_every_setting(full):
     assert [ax.get_title("center").replace("\n", " ") for ax in figure.axes] == [variant_label(a.b) for a in answers]
     for ax, answer in zip(figure.axes, answers, strict=True):
         points = [line for line in ax.lines if line.get_marker() in "os" and len(line.get_xdata()) == 1]
-        np.testing.assert_allclose([p.get_xdata()[0] for p in points], [e.g for e in answer.effects])
+        np.testing.assert_allclose([p.get_xdata()[0] for p in points], [e.comparison.effect for e in answer.effects])
         (diamond,) = ax.patches
         ends = [diamond.get_xy()[:, 0].min(), diamond.get_xy()[:, 0].max()]
         np.testing.assert_allclose(ends, [answer.mean.low, answer.mean.high])

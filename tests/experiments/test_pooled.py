@@ -76,7 +76,7 @@ def test_random_effects_cover_the_truth(tau):
 
 def test_variance_of_hedges_g():
     # 8 against 12 seeds, 0.8 standard deviations apart: 1/8 + 1/12 + 0.64/40 = 0.224333, and that is how g varies.
-    assert meta.hedges_variance(0.8, 8, 12) == pytest.approx(0.224333, rel=1e-5)
+    assert stats.hedges_variance(0.8, 8, 12) == pytest.approx(0.224333, rel=1e-5)
     a, b = rng().normal(0.8, 1, (20_000, 8)), np.random.default_rng(1).normal(0, 1, (20_000, 12))
     spread = np.sqrt((7 * a.var(axis=1, ddof=1) + 11 * b.var(axis=1, ddof=1)) / 18)
     g = (a.mean(axis=1) - b.mean(axis=1)) / spread * 0.957646  # J = Γ(9)/(√9·Γ(8.5))
@@ -198,10 +198,9 @@ def test_answer_by_numpy(tmp_path):
     expected = meta.random_effects(y, v)
     np.testing.assert_allclose([got.mean.mean, got.mean.se, got.mean.tau2], [expected.mean, expected.se, expected.tau2])
     assert got.probability == pytest.approx(p.mean())
-    e = got.effects[0]
-    np.testing.assert_allclose(
-        [e.low, e.high], e.g + np.array([-1.959964, 1.959964]) * math.sqrt(e.variance), rtol=1e-6
-    )
+    e = got.effects[0].comparison
+    half = 1.959964 * math.sqrt(e.effect_variance)
+    np.testing.assert_allclose(e.effect_ends, [e.effect - half, e.effect + half], rtol=1e-6)
     n = got.seeds or got.tasks
     assert got.verdict == "undecided" and n is not None
 
@@ -211,8 +210,8 @@ def test_steps_to_the_threshold(tmp_path):
     results = make_store(tmp_path, tasks=THREE, variants=("plain", "mcclt", "explore"), lift=400).load()
     got = answer(results, "plain", "threshold")
     assert got.mean.mean > 0 and got.verdict == "better"
-    first = got.effects[0]
-    assert (first.a <= 0).all() and first.a.mean() > first.b.mean()  # fewer steps are more
+    a, b = got.effects[0].scores
+    assert (a <= 0).all() and a.mean() > b.mean()  # fewer steps are more
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):

@@ -1,40 +1,28 @@
 """The commands that add what a store lacks, or that make it again."""
 
 import shlex
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcclt.config import has_paper_preset
 from mcclt.errors import MccltError
 from mcclt.experiments import plan
-from mcclt.experiments.results import Results, Series
+from mcclt.experiments.results import Results, Series, grouped
 from mcclt.experiments.setups import CONFIGS, change, make_setup
 
 SHOWN = 5
 """Commands listed one by one; a whole part of the paper is one command anyway."""
 
 
-def compare(
-    tasks: Sequence[str],
-    algos: Sequence[str],
-    variants: Sequence[str],
-    config: str,
-    seeds: str,
-    steps: int,
-    episodes: int,
-    store: str,
-    engine: str = "",
-) -> str:
-    """The command that trains every variant with every algorithm and seed on every task, into a store."""
-    what = [",".join(tasks), "--variants", ",".join(variants), "--algo", ",".join(algos), "--settings", config]
-    how = ["--seeds", seeds, "--steps", str(steps), "--episodes", str(episodes)]
-    stepped = ["--engine", engine] if engine else []
-    return shlex.join(["mcclt", "compare", *what, *how, *stepped, "--store", store])
+def _command(name: str, *what: str, **options: Any) -> str:
+    """Mcclt NAME WHAT --option value: options without a value are left out, several values are joined by commas."""
+    joined = {k: ",".join(v) if isinstance(v, list | tuple) else str(v) for k, v in options.items() if v != ""}
+    return shlex.join(["mcclt", name, *what, *(word for k, v in joined.items() for word in (f"--{k}", v))])
 
 
 def whole(results: Results, option: str, name: str) -> str:
     """The command for a whole part of the paper, such as --table 1."""
-    return shlex.join(["mcclt", "reproduce", option, name, "--store", _store(results)])
+    return _command("reproduce", option, name, store=_store(results))
 
 
 def part_of(variant: str) -> tuple[str, str, plan.Part | None]:
@@ -80,7 +68,8 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     told = {config for s in near if len(s.configs) == 1 for config in s.configs}
     published = "authors" if all(map(has_paper_preset, tasks)) else "fixed"
     config = next((config for config in ("fixed", "modern") if config in told), published)
-    return compare(tasks, [algo], variants, config, _spelt(range(seeds)), steps, episodes, _store(results))
+    how = {"settings": config, "seeds": _spelt(range(seeds)), "steps": steps, "episodes": episodes}
+    return _command("compare", ",".join(tasks), variants=variants, algo=algo, **how, store=_store(results))
 
 
 # --- all of it again -------------------------------------------------------------------------------------------
@@ -92,7 +81,7 @@ def repeat(results: Results) -> list[str]:
     Agents of a version with other defaults get a name that says what differs, such as mcclt@stagger=false. Where no
     command trains an agent, a sentence says so.
     """
-    store, recipes = _store(results), [(s, _recipes(s)) for s in results.series]
+    recipes = [(s, _recipes(s)) for s in results.series]
     often = sorted(CONFIGS, key=lambda config: -sum(config in found for _, found in recipes))
     groups: list[tuple[tuple[Any, ...], tuple[str, str, str]]] = []
     sentences = []
@@ -101,18 +90,17 @@ def repeat(results: Results) -> list[str]:
             sentences.append(f"No command of this version trains {s.name} on {s.task} as it was trained here.")
             continue
         config = next(config for config in often if config in found)
-        engines = _gathered((str(r.provenance.get("engine") or ""), r.seed) for r in s.results)
+        engines = grouped((str(r.provenance.get("engine") or ""), r.seed) for r in s.results)
         for engine, seeds in engines.items():
-            how = (config, _spelt(seeds), s.steps, _episodes(s), store, engine)
-            groups.append((how, (s.task, s.algo, found[config])))
+            how = {"settings": config, "seeds": _spelt(seeds), "steps": s.steps, "episodes": _episodes(s)}
+            groups.append((tuple((how | {"engine": engine}).items()), (s.task, s.algo, found[config])))
     commands = [
-        compare(tasks, algos, variants, *how)
-        for how, members in _gathered(groups).items()
+        _command("compare", ",".join(tasks), variants=variants, algo=algos, **dict(how), store=_store(results))
+        for how, members in grouped(groups).items()
         for tasks, algos, variants in _products(members)
     ]
     if timed := dict.fromkeys(str(timing["task"]) for timing in results.timings):
-        what = ["--table", "2", "--tasks", ",".join(timed)]
-        commands.append(shlex.join(["mcclt", "reproduce", *what, "--store", store]))
+        commands.append(_command("reproduce", table=2, tasks=list(timed), store=_store(results)))
     return commands + sentences
 
 
@@ -137,18 +125,10 @@ def _recipes(series: Series) -> dict[str, str]:
 
 def _products(members: Iterable[tuple[str, str, str]]) -> list[tuple[Any, Any, Any]]:
     """A few (tasks, algos, variants) whose combinations are exactly these (task, algo, variant)."""
-    variants = _gathered(((task, algo), variant) for task, algo, variant in members)
-    tasks = _gathered(((algo, some), task) for (task, algo), some in variants.items())
-    algos = _gathered(((some, names), algo) for (algo, names), some in tasks.items())
+    variants = grouped(((task, algo), variant) for task, algo, variant in members)
+    tasks = grouped(((algo, some), task) for (task, algo), some in variants.items())
+    algos = grouped(((some, names), algo) for (algo, names), some in tasks.items())
     return [(some, together, names) for (some, names), together in algos.items()]
-
-
-def _gathered(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, tuple[Any, ...]]:
-    """The values of each key, in order."""
-    found: dict[Any, list[Any]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return {key: tuple(values) for key, values in found.items()}
 
 
 def _spelt(seeds: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from mcclt.config import VARIANTS
 from mcclt.errors import MccltError
 from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, bare_task, make_setup
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 NAMES = {
     "plain": "baseline",
@@ -192,6 +195,14 @@ class Results:
         return [*_failed_episodes(self), *_mixed_configurations(self), *_mixed_provenance(self)]
 
 
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, tuple[_Value, ...]]:
+    """The values of each key, in order."""
+    found: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
+
+
 def gather(
     results: Iterable[Result],
     settings: dict[tuple[str, str, str], dict[str, Any]],
@@ -200,14 +211,11 @@ def gather(
     path: Path | None = None,
 ) -> Results:
     """Puts results together by setup; `settings` by (task, name, digest)."""
-    groups: dict[tuple[str, str, str, str], list[Result]] = collections.defaultdict(list)
-    for r in results:
-        groups[r.task, r.algo, r.variant, r.digest].append(r)
+    groups = grouped(((r.task, r.algo, r.variant, r.digest), r) for r in sorted(results, key=lambda r: r.seed))
     series = [
-        Series(task, algo, variant, digest, settings[task, f"{algo}-{variant}", digest],
-               tuple(sorted(members, key=lambda r: r.seed)))
+        Series(task, algo, variant, digest, settings[task, f"{algo}-{variant}", digest], members)
         for (task, algo, variant, digest), members in groups.items()
-    ]  # fmt: skip
+    ]
     series.sort(key=lambda s: (_task_order(s.task), s.algo, _variant_order(s.variant), s.digest))
     return Results(tuple(series), tuple(problems), tuple(timings), path)
 

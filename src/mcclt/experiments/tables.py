@@ -232,7 +232,6 @@ class _Cell:
     def record(self) -> dict[str, Any]:
         """All numbers. The p-values are Welch's, alone and Holm-adjusted, and only in MC-CLT's rows."""
         own, contrast = self.summary, self.contrast if self.variant == "mcclt" else None
-        comparison = contrast.comparison if contrast else None
         return {
             "task": self.task,
             "algo": self.algo,
@@ -246,8 +245,8 @@ class _Cell:
             "se_pooled": stats.pooled_se([r.returns for r in self.series.results] if self.series else []),
             "paper_mean": self.paper.get("mean"),
             "paper_se": self.paper.get("se"),
-            f"difference_vs_{self.against}": comparison.difference if comparison else None,
-            f"p_vs_{self.against}": comparison.p if comparison else None,
+            f"difference_vs_{self.against}": contrast.comparison.difference if contrast else None,
+            f"p_vs_{self.against}": contrast.comparison.p if contrast else None,
             f"p_holm_vs_{self.against}": contrast.p if contrast else None,
         }
 

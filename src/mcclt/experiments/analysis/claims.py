@@ -107,7 +107,7 @@ def _by_settings(results: Results, b: str, claim: str, paper: str, everywhere: b
     if not tested:
         return Verdict(claim, paper, _nothing(found), "not measured", details if found else (), needs)
     better, worse = (sum(c.sign == sign for c in tested) for sign in (1, -1))
-    highest = sum(c.comparison is not None and c.comparison.difference > 0 for c in tested)
+    highest = sum(c.comparison.difference > 0 for c in tested)
     ours = (
         f"On {scope(tested)}: significantly better in {better}, significantly worse in {worse}, undecided in "
         f"{len(tested) - better - worse}; the mean is higher in {highest} of {len(tested)}."
@@ -129,7 +129,7 @@ def _by_probability(results: Results, b: str, rng: np.random.Generator, claim: s
     paper = _paper_higher("mcclt", b)
     if not tested:
         return Verdict(claim, paper, _nothing(found), "not measured", (rule,) if found else (), needs)
-    step = _improvement(tested, rng)
+    step = aggregates.probability_of_improvement([c.scores for c in tested], rng)
     verdict = {1: "confirmed", 0: "not confirmed", -1: "opposite"}[_direction(step, step.p)]
     ours = f"On {scope(tested)}: {_improvement_text(step, step.p)}."
     return Verdict(claim, paper, ours, verdict, (rule, *map(contrast_text, found)), needs)
@@ -153,7 +153,7 @@ def _each_component(results: Results, rng: np.random.Generator) -> Verdict:
     if lacking := [name for name, own in tested.items() if not own]:
         ours = f"Not all steps can be tested; there is nothing for {', '.join(lacking)}."
         return Verdict(claim, paper, ours, "not measured", untested, needs)
-    steps = {name: _improvement(own, rng) for name, own in tested.items()}
+    steps = {n: aggregates.probability_of_improvement([c.scores for c in own], rng) for n, own in tested.items()}
     adjusted = dict(zip(steps, stats.holm([s.p for s in steps.values()]), strict=True))
     signs = [_direction(step, adjusted[name]) for name, step in steps.items()]
     details = [
@@ -194,11 +194,6 @@ def _against(results: Results, b: str) -> tuple[list[Contrast], list[Contrast], 
     return found, tested, (*few_of(_missing(results, found, "mcclt", b)), *_more_seeds(tested))
 
 
-def _improvement(tested: Sequence[Contrast], rng: np.random.Generator) -> aggregates.Estimate:
-    pairs = [(c.a.scores, c.b.scores) for c in tested if c.a and c.b]
-    return aggregates.probability_of_improvement(pairs, rng)
-
-
 def _direction(step: aggregates.Estimate, p: float | None) -> int:
     """1 or −1 where both interval and test say so, otherwise 0."""
     if p is None or p >= ALPHA:
@@ -232,7 +227,7 @@ def _missing(results: Results, found: Sequence[Contrast], a: str, b: str) -> lis
     """Commands for what contrasts lack; the one for the whole part of the paper if some of its settings do."""
     commands = [] if found else [fill(results, [t], algo, [v]) for t, algo in results.settings for v in (a, b)]
     for c in (c for c in found if c.p is None):
-        unequal = c.comparison is None and c.a is not None and c.b is not None
+        unequal = c.a is not None and c.b is not None and not c.scores[0].size
         for series, variant in ((c.a, a), (c.b, b)):
             if series is None or stats.finite(series.scores).size < 2 or unequal:
                 commands.append(fill(results, [c.task], c.algo, [variant]))
@@ -247,10 +242,8 @@ def _missing(results: Results, found: Sequence[Contrast], a: str, b: str) -> lis
 def _more_seeds(tested: Sequence[Contrast]) -> list[str]:
     """How many seeds undecided settings would need, if what is seen were the truth."""
     wanted = []
-    for c in tested:
-        if c.sign or c.comparison is None or c.a is None or c.b is None:
-            continue
-        spread = math.sqrt((stats.finite(c.a.scores).var(ddof=1) + stats.finite(c.b.scores).var(ddof=1)) / 2)
+    for c in (c for c in tested if not c.sign):
+        spread = math.sqrt(sum(stats.finite(scores).var(ddof=1) for scores in c.scores) / 2)
         n = stats.seeds_needed(c.comparison.difference, spread)
         if n is not None:
             wanted.append(f"{c.setting} {n:,}" if n <= 10_000 else f"{c.setting} more than 10,000")

@@ -5,13 +5,14 @@ configuration, are compared, and seeds are the unit of every test.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mcclt.experiments import plan
-from mcclt.experiments.analysis import stats
+from mcclt.experiments.analysis import speed, stats
 from mcclt.experiments.analysis.texts import count, number, p_text, signed
 from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.results import Results, Series, variant_label
@@ -29,12 +30,12 @@ class Contrast:
     algo: str
     a: Series | None
     b: Series | None
-    comparison: stats.Comparison | None
-    """a against b; None if one is not there, or the two trained differently (steps, configuration)."""
-    p: float | None
+    scores: tuple[np.ndarray, np.ndarray]
+    """[seeds] of each, more is better; empty if one is not there, or the two trained differently."""
+    comparison: stats.Comparison
+    """Of these scores."""
+    p: float | None = None
     """Welch's, Holm-adjusted over the settings of the store; None where there is no test."""
-    why: str
-    """Why there is no test, in one sentence; empty if there is."""
 
     @property
     def setting(self) -> str:
@@ -42,39 +43,52 @@ class Contrast:
         return f"{self.algo.upper()} on {self.task}"
 
     @property
+    def why(self) -> str:
+        """Why there is no test, in one sentence; empty if there is."""
+        return self.comparison.why
+
+    @property
     def sign(self) -> int:
         """1 where a is significantly better, −1 where worse, 0 where that is open or not tested."""
-        if self.comparison is None or self.p is None or self.p >= ALPHA:
+        if self.p is None or self.p >= ALPHA:
             return 0
         return 1 if self.comparison.difference > 0 else -1
 
 
-def contrasts(results: Results, a: str, b: str) -> list[Contrast]:
-    """Variant a against b in every setting of the store that has one of them."""
+def contrasts(results: Results, a: str, b: str, measure: str = "final") -> list[Contrast]:
+    """Variant a against b by a measure (see `speed.scores_of`) in every setting of the store that has one of them."""
     found = []
     for task, algo in results.settings:
         one, other = results.main(task, algo, a), results.main(task, algo, b)
-        if one is not None or other is not None:
-            comparison, why = _compared(one, other, a, b)
-            found.append(Contrast(task, algo, one, other, comparison, comparison.p if comparison else None, why))
-    adjusted = stats.holm([c.p for c in found])
+        if one is None and other is None:
+            continue
+        scores = _scores(results, one, other, a, b, measure)
+        if isinstance(scores, str):
+            none = np.zeros(0)
+            found.append(Contrast(task, algo, one, other, (none, none), stats.Comparison(math.nan, 0, 0, scores)))
+        else:
+            comparison = stats.compare(*scores, variant_label(a), variant_label(b))
+            found.append(Contrast(task, algo, one, other, scores, comparison))
+    adjusted = stats.holm([c.comparison.p for c in found])
     return [dataclasses.replace(c, p=p) for c, p in zip(found, adjusted, strict=True)]
 
 
-def _compared(one: Series | None, other: Series | None, a: str, b: str) -> tuple[stats.Comparison | None, str]:
+def _scores(
+    results: Results, one: Series | None, other: Series | None, a: str, b: str, measure: str
+) -> tuple[np.ndarray, np.ndarray] | str:
+    """What is compared, or in one sentence why nothing is."""
     if one is None or other is None:
-        return None, f"There are no results of {variant_label(a if one is None else b)}."
+        return f"There are no results of {variant_label(a if one is None else b)}."
     if one.steps != other.steps:
-        return None, (
+        return (
             f"They are not comparable: {one.label} trained for {one.steps:,} steps, {other.label} for {other.steps:,}."
         )
     if one.configs and other.configs and not one.configs & other.configs:
-        return None, (
+        return (
             f"They are not comparable: {one.label} was trained in the configuration {_either(one.configs)!r}, "
             f"{other.label} in {_either(other.configs)!r}."
         )
-    comparison = stats.compare(one.scores, other.scores, one.label, other.label)
-    return comparison, comparison.why
+    return speed.scores_of(measure, one, other, results.main(one.task, one.algo, "plain"))
 
 
 def _either(configs: frozenset[str]) -> str:
@@ -83,13 +97,13 @@ def _either(configs: frozenset[str]) -> str:
 
 def contrast_text(c: Contrast) -> str:
     """One line: the difference, its interval and tests, or why there is none."""
-    if c.comparison is None or c.comparison.p is None or c.p is None:
+    if c.p is None:
         return f"{c.setting}: {c.why}"
-    low, high = number(c.comparison.low, True), number(c.comparison.high, True)
+    found = c.comparison
+    difference, low, high = (number(value, True) for value in (found.difference, found.low, found.high))
     return (
-        f"{c.setting}: {number(c.comparison.difference, True)} [{low}, {high}], {p_text(c.comparison.p)} (Holm "
-        f"{p_text(c.p)}; ranks {p_text(c.comparison.p_rank)}), effect {signed(c.comparison.effect)}, "
-        f"{c.comparison.n_a} and {c.comparison.n_b} seeds."
+        f"{c.setting}: {difference} [{low}, {high}], {p_text(found.p)} (Holm {p_text(c.p)}; ranks "
+        f"{p_text(found.p_rank)}), effect {signed(found.effect)}, {found.n_a} and {found.n_b} seeds."
     )
 
 

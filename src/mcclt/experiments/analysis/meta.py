@@ -19,11 +19,6 @@ MOST = 10_000
 """No search for a number of tasks goes beyond."""
 
 
-def hedges_variance(g: float, n_a: int, n_b: int) -> float:
-    """Sampling variance of Hedges' g: 1/n_a + 1/n_b + g²/(2(n_a + n_b))."""
-    return 1 / n_a + 1 / n_b + g**2 / (2 * (n_a + n_b))
-
-
 @dataclass(frozen=True)
 class RandomEffects:
     """A mean over tasks, and how much tasks differ. NaN where there are too few tasks to say."""

@@ -8,15 +8,13 @@ itself, without correction for the other four; Holm's is for single settings (`c
 
 import dataclasses
 import functools
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from mcclt.experiments.analysis import meta, speed, stats
 from mcclt.experiments.analysis.contrasts import Contrast, contrasts
-from mcclt.experiments.results import Results
+from mcclt.experiments.results import Results, grouped
 from mcclt.experiments.setups import bare_task
 
 CLAIMS = (("mcclt", "plain"), ("mcclt", "qr"), ("mcclt", "mcclt-nw"), ("mcclt", "ensemble"), ("mcclt", "explore"))
@@ -31,23 +29,6 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Effect:
-    """Variant a against b in one setting."""
-
-    task: str
-    algo: str
-    a: np.ndarray
-    b: np.ndarray
-    """[seeds] of each, more is better."""
-    g: float
-    """Hedges' g: the difference in standard deviations over seeds."""
-    variance: float
-    low: float
-    high: float
-    """95 % interval of g (normal)."""
-
-
-@dataclass(frozen=True)
 class Answer:
     """Variant a against b over all settings."""
 
@@ -55,7 +36,8 @@ class Answer:
     b: str
     measure: str
     """A key of `MEASURES`."""
-    effects: tuple[Effect, ...]
+    effects: tuple[Contrast, ...]
+    """One per setting that has a comparison."""
     left_out: tuple[str, ...]
     """Settings that have one of the two, but no comparison, with the reason."""
     probability: float
@@ -89,50 +71,17 @@ def answers(results: Results, measure: str = "final", seed: int = 0) -> tuple[An
 
 def answer(results: Results, a: str, b: str, measure: str, rng: np.random.Generator) -> Answer:
     """One claim: variant a against b by a measure."""
-    effects, left_out = [], []
-    for contrast in contrasts(results, a, b):
-        one = _effect(results, contrast, measure)
-        if isinstance(one, Effect):
-            effects.append(one)
-        else:
-            left_out.append(f"{contrast.setting}: {one}")
-    names = dict.fromkeys(bare_task(e.task) for e in effects)
-    tasks = [[e for e in effects if bare_task(e.task) == name] for name in names]
-    variances = [sum(e.variance for e in task) / len(task) ** 2 for task in tasks]
-    mean = meta.random_effects([float(np.mean([e.g for e in task])) for task in tasks], variances)
-    probability = meta.clustered_improvement([[(e.a, e.b) for e in task] for task in tasks], rng)
-    found = Answer(a, b, measure, tuple(effects), tuple(left_out), *probability, mean)
-    if found.verdict != "undecided" or len(tasks) < 2:
-        return found
-    per_seed = meta.hedges_variance(mean.mean, 1, 1) * float(np.mean([1 / len(task) for task in tasks]))
+    found = contrasts(results, a, b, measure)
+    effects = [c for c in found if not c.why]
+    tasks = list(grouped((bare_task(c.task), c) for c in effects).values())
+    variances = [sum(c.comparison.effect_variance for c in task) / len(task) ** 2 for task in tasks]
+    mean = meta.random_effects([float(np.mean([c.comparison.effect for c in task])) for task in tasks], variances)
+    probability = meta.clustered_improvement([[c.scores for c in task] for task in tasks], rng)
+    left_out = tuple(f"{c.setting}: {c.why}" for c in found if c.why)
+    one = Answer(a, b, measure, tuple(effects), left_out, *probability, mean)
+    if one.verdict != "undecided" or len(tasks) < 2:
+        return one
+    per_seed = stats.hedges_variance(mean.mean, 1, 1) * float(np.mean([1 / len(task) for task in tasks]))
     seeds = meta.seeds_to_decide(mean, per_seed)
     more = meta.tasks_to_decide(mean, float(np.mean(variances)))
-    return dataclasses.replace(found, seeds=seeds, tasks=more)
-
-
-def _effect(results: Results, contrast: Contrast, measure: str) -> Effect | str:
-    """The effect in one setting, or why there is none."""
-    if contrast.comparison is None or contrast.a is None or contrast.b is None:
-        return contrast.why
-    if measure == "final":
-        a, b = contrast.a.scores, contrast.b.scores
-    else:
-        column = speed.curve_column(contrast.a, contrast.b)
-        curves = [series.curve(column) for series in (contrast.a, contrast.b)]
-        if min(len(steps) for steps, _ in curves) < speed.FEW_POINTS:
-            return "There are too few points for a learning curve."
-        if measure == "area":
-            a, b = (speed.area(*curve) for curve in curves)
-        else:
-            baseline = results.main(contrast.task, contrast.algo, "plain")
-            if baseline is None or baseline.steps != contrast.a.steps or not stats.finite(baseline.scores).size:
-                return "There is no baseline to take the threshold from."
-            threshold = speed.threshold_of(baseline.scores)
-            a, b = (-speed.steps_to(*curve, threshold) for curve in curves)
-    compared = stats.compare(a, b, contrast.a.label, contrast.b.label)
-    if compared.p is None:
-        return compared.why
-    variance = meta.hedges_variance(compared.effect, compared.n_a, compared.n_b)
-    half = special.ndtri((1 + stats.LEVEL) / 2) * math.sqrt(variance)
-    g = compared.effect
-    return Effect(contrast.task, contrast.algo, a, b, g, variance, g - half, g + half)
+    return dataclasses.replace(one, seeds=seeds, tasks=more)

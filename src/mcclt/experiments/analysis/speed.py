@@ -45,3 +45,23 @@ def threshold_of(baseline: np.ndarray) -> float:
     """`SHARE` of the mean of the baseline's final scores [seeds]; where that is negative, as far below it."""
     mean = float(np.nanmean(baseline))
     return mean - (1 - SHARE) * abs(mean)
+
+
+def scores_of(measure: str, a: Series, b: Series, baseline: Series | None) -> tuple[np.ndarray, np.ndarray] | str:
+    """[seeds] of two series by a measure, more is better; or in one sentence why there are none.
+
+    `final`: their final scores. `area`: that under their learning curves. `threshold`: minus the steps until they reach
+    `SHARE` of what the baseline has in the end.
+    """
+    if measure == "final":
+        return a.scores, b.scores
+    column = curve_column(a, b)
+    one, other = a.curve(column), b.curve(column)
+    if min(len(steps) for steps, _ in (one, other)) < FEW_POINTS:
+        return "There are too few points for a learning curve."
+    if measure == "area":
+        return area(*one), area(*other)
+    if baseline is None or baseline.steps != a.steps or not np.isfinite(baseline.scores).any():
+        return "There is no baseline to take the threshold from."
+    threshold = threshold_of(baseline.scores)
+    return -steps_to(*one, threshold), -steps_to(*other, threshold)

@@ -122,6 +122,17 @@ class Comparison:
     effect: float = math.nan
     """Hedges' g: the difference in standard deviations over seeds, corrected for few seeds."""
 
+    @property
+    def effect_variance(self) -> float:
+        """Sampling variance of the effect."""
+        return hedges_variance(self.effect, self.n_a, self.n_b)
+
+    @property
+    def effect_ends(self) -> tuple[float, float]:
+        """95 % interval of the effect (normal)."""
+        half = special.ndtri((1 + LEVEL) / 2) * math.sqrt(self.effect_variance)
+        return self.effect - half, self.effect + half
+
 
 def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str = "the second") -> Comparison:
     """Welch's interval and test, a rank test and an effect size of scores [n_a] and [n_b]; the names are for `why`."""
@@ -145,6 +156,11 @@ def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str
     unbiased = math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
     p_rank = float(scipy_stats.mannwhitneyu(a, b).pvalue)
     return Comparison(difference, n_a, n_b, "", low, high, float(welch.pvalue), p_rank, difference / pooled * unbiased)
+
+
+def hedges_variance(g: float, n_a: int, n_b: int) -> float:
+    """Sampling variance of Hedges' g: 1/n_a + 1/n_b + g²/(2(n_a + n_b))."""
+    return 1 / n_a + 1 / n_b + g**2 / (2 * (n_a + n_b))
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

@@ -52,7 +52,7 @@ def _forest(answers: Sequence[pooled.Answer]) -> Figure | None:
         top += len(own) + 0.6
     figure = style.canvas(max(4.5, 1.5 + 1.22 * len(answers)), 0.17 * top + 2.4)
     axes = figure.subplots(1, len(answers), sharex=True, sharey=True, squeeze=False)[0]
-    furthest = max(max(abs(e.low), abs(e.high)) for a in answers for e in a.effects)
+    furthest = max(abs(end) for a in answers for e in a.effects for end in e.comparison.effect_ends)
     reach = float(np.clip(furthest, *REACH))
     for ax, answer in zip(axes, answers, strict=True):
         _column(ax, answer, rows, top, reach)
@@ -77,8 +77,8 @@ def _column(ax: Axes, answer: pooled.Answer, rows: dict[tuple[str, str], float],
     ax.axhline(top - 0.5, color=style.FAINT, linewidth=0.8)
     for e in answer.effects:
         y = rows[e.task, e.algo]
-        _line(ax, e.low, e.high, y, reach, color=BLUE, linewidth=1.4)
-        ax.plot(e.g, y, linewidth=0, **_point(e.algo))
+        _line(ax, *e.comparison.effect_ends, y, reach, color=BLUE, linewidth=1.4)
+        ax.plot(e.comparison.effect, y, linewidth=0, **_point(e.algo))
     mean, y = answer.mean, top + 0.4
     if np.isfinite(mean.low):
         _line(ax, mean.low, mean.high, y, reach, color=INK, linewidth=0)

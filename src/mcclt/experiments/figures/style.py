@@ -15,7 +15,7 @@ import numpy as np
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments.analysis import stats
-from mcclt.experiments.results import Result, Results, Series, variant_label
+from mcclt.experiments.results import Result, Results, Series, grouped, variant_label
 from mcclt.storage import files
 
 if TYPE_CHECKING:
@@ -274,12 +274,9 @@ def dodge(i: int, n: int, room: float) -> float:
     return room * ((i + 0.5) / n - 0.5)
 
 
-def by_setting(series: Iterable[Series]) -> dict[tuple[str, str], list[Series]]:
+def by_setting(series: Iterable[Series]) -> dict[tuple[str, str], tuple[Series, ...]]:
     """Those of each task and algorithm, in order."""
-    found: dict[tuple[str, str], list[Series]] = {}
-    for s in series:
-        found.setdefault((s.task, s.algo), []).append(s)
-    return found
+    return grouped(((s.task, s.algo), s) for s in series)
 
 
 def one_per_task(results: Results, variant: str) -> list[Series]:
