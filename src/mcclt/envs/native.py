@@ -98,7 +98,7 @@ class _DataSimulator:
     def __init__(self, model: "mujoco.MjModel", task: Task, n: int, threads: int) -> None:
         import mujoco
 
-        self._mujoco, self._model, self._task = mujoco, model, task
+        self._mujoco, self._model, self._task, self._forces = mujoco, model, task, task.reads_forces
         self._everything = mujoco.mjtState.mjSTATE_INTEGRATION.value  # all that `mj_step` reads
         self._data = [mujoco.MjData(model) for _ in range(n)]
         # Views of each MjData, made once: an attribute of MjData makes a new array at every look.
@@ -124,7 +124,7 @@ class _DataSimulator:
     def step(self, action: np.ndarray) -> None:
         values = [np.empty_like(value) for value in self._values]
         rows = list(zip(self._fields, values, strict=True))
-        mujoco, frame_skip, forces = self._mujoco, self._task.frame_skip, self._task.reads_forces
+        mujoco, frame_skip, forces = self._mujoco, self._task.frame_skip, self._forces
 
         def advance(indices: range) -> None:
             for i in indices:  # `mj_step` lets the other threads run meanwhile

@@ -1,8 +1,8 @@
 """Your own classes on the command line and in its worker processes.
 
-A critic, weighting, policy update or task of your own is in its table once the file that enters it is imported. Python
-scripts import it themselves. For the `mcclt` command the environment variable MCCLT_IMPORT names such files, or
-modules, with commas between them:
+A critic, weighting, policy update, task or engine of your own is in its table once the file that enters it is
+imported. Python scripts import it themselves. For the `mcclt` command the environment variable MCCLT_IMPORT names such
+files, or modules, with commas between them:
 
     MCCLT_IMPORT=my_critic.py mcclt compare Hopper-v5 --variants plain,my-critic
 
