@@ -31,9 +31,9 @@ class AgentConfig:
     algo: str = "ppo"
     """Policy update: ppo or trpo."""
     critic: str = "normal"
-    """Value distribution: plain, quantile, normal (MC-CLT) or ensemble."""
+    """Value distribution: plain, quantile, normal (MC-CLT), hl_gauss or ensemble."""
     weighting: str | None = None
-    """Weights per state: uniform, accuracy or exploration; unset: the paper's choice for the critic."""
+    """Weights per state: uniform, accuracy, exploration, inverse_variance; unset: the paper's choice for the critic."""
 
     gamma: float = 0.99
     """Discount of future rewards."""
@@ -120,12 +120,16 @@ class AgentConfig:
     """Huber threshold, where the loss turns from quadratic to linear."""
     guide: Literal["quantile", "symmetric"] = "quantile"
     """normal critic: guide by quantile Huber (paper) or symmetric Huber (right in theory, measured too narrow)."""
+    value_bins: int = 101
+    """hl_gauss critic: number of bins of the value distribution."""
+    value_max: float = 20.0
+    """hl_gauss critic: its bins range from minus this to this, in the critic's unit (see normalize_reward)."""
     variance_head: Literal["variance", "log_variance", "std"] = "variance"
-    """normal critic: what the variance network outputs."""
+    """normal and hl_gauss critic: what the variance network outputs."""
     variance_floor: float = 1e-4
-    """normal critic: smallest variance (standard deviation for the std head)."""
+    """normal and hl_gauss critic: smallest variance (standard deviation for the std head)."""
     trunk: Literal["separate", "shared"] = "separate"
-    """normal critic: a variance network of its own (paper), or one trunk with both heads (ours, cheaper)."""
+    """normal and hl_gauss critic: a variance network of its own (paper), or a trunk with both heads (ours, cheaper)."""
     qr_target: Literal["shifted", "bellman"] = "shifted"
     """quantile critic: own bars shifted by the advantage, or reward + gamma times the next state's bars."""
     crossing_error: float | None = None
@@ -146,7 +150,7 @@ class AgentConfig:
             require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
         positive = (
             "kappa learning_rate policy_iterations critic_learning_rate critic_iterations "
-            "clip_range cg_max_steps line_search_max_iter variance_floor"
+            "clip_range cg_max_steps line_search_max_iter value_max variance_floor"
         )
         for name in positive.split():
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "more than 0")
@@ -172,7 +176,7 @@ class AgentConfig:
         for name in ("policy_hidden", "critic_hidden"):
             widths = getattr(self, name)
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
-        for name in ("n_quantiles", "policy_bins"):
+        for name in ("n_quantiles", "policy_bins", "value_bins"):
             require(getattr(self, name) >= 2, f"{name} = {getattr(self, name)}", "at least 2")
         for name in ("members", "minibatch_size"):
             value = getattr(self, name)
@@ -187,7 +191,9 @@ class AgentConfig:
         shrink = self.line_search_shrinking_factor
         require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
         require(0 <= self.w_min < 1, f"w_min = {self.w_min}", "in [0, 1)")
-        lowest, name = (0.5, "0.5") if self.weighting == "exploration" else (self.w_min, f"w_min ({self.w_min})")
+        lowest, name = {"exploration": (0.5, "0.5"), "inverse_variance": (0.0, "0")}.get(
+            self.weighting or "", (self.w_min, f"w_min ({self.w_min})")
+        )
         require(
             lowest < self.w_tar < 1,
             f"w_tar = {self.w_tar}",
@@ -212,7 +218,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         *("critic", "ortho_init", "critic_hidden", "critic_activation", "critic_layer_norm"),
         *("critic_learning_rate", "critic_learning_rate_end", "critic_iterations"),
         *("minibatch_size", "max_grad_norm", "decay_steps", "members", "n_quantiles", "kappa", "guide"),
-        *("variance_head", "variance_floor", "trunk", "qr_target", "crossing_error"),
+        *("value_bins", "value_max", "variance_head", "variance_floor", "trunk", "qr_target", "crossing_error"),
     ),
     "weights": ("weighting", "w_tar", "w_min", "temperature"),
 }

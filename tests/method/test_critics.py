@@ -87,6 +87,19 @@ def guided(params, s, frozen, config):
     return np.mean(rho * huber(u, config.kappa)) + np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
 
 
+def histogram(params, s, frozen, config):
+    """Cross-entropy towards the shares of N(G, σ²) in each bin + eq. 6; σ and squared error are those of `frozen`."""
+    logits, variance = parts_of_normal(params, s, config)
+    frozen_logits, frozen_variance = parts_of_normal(frozen, s, config)
+    edges = np.linspace(-config.value_max, config.value_max, N + 1)
+    sigma = np.maximum(np.sqrt(frozen_variance), 0.75 * (edges[1] - edges[0]))
+    shares = np.diff(norm.cdf(edges, np.clip(s.returns, edges[0], edges[-1])[:, None], sigma[:, None]))
+    log_p, frozen_log_p = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (logits, frozen_logits))
+    error = np.exp(frozen_log_p) @ ((edges[1:] + edges[:-1]) / 2) - s.returns
+    cross_entropy = -(shares / shares.sum(-1, keepdims=True) * log_p).sum(-1)
+    return np.mean(cross_entropy) + np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
+
+
 def numeric_gradient(function, params, step=1e-6):
     """Central differences in float64, leaf by leaf."""
     leaves, structure = jax.tree.flatten(params)
@@ -112,6 +125,8 @@ CASES = {
     "log variance": ("normal", guided, {"variance_head": "log_variance"}),
     "std": ("normal", guided, {"variance_head": "std"}),
     "shared": ("normal", guided, {"trunk": "shared"}),
+    "histogram": ("hl_gauss", histogram, {"value_bins": N, "value_max": 1.5}),
+    "shared histogram": ("hl_gauss", histogram, {"value_bins": N, "value_max": 3.0, "trunk": "shared"}),
 }
 
 
@@ -136,7 +151,7 @@ def test_loss_and_gradient_against_float64(case):
     critic, sample = critic_of(name, **settings), random_sample()
     params = critic.init_member(jax.random.key(3), OBS)
     s = Sample(*float64(tuple(sample)))
-    if name == "normal":
+    if name in ("normal", "hl_gauss"):
         critic, params = floor_half_of_the_states(critic, params, s)
     exact = float64(params)
     loss, gradient = jax.value_and_grad(critic.loss)(params, sample)
@@ -180,7 +195,7 @@ def test_shared_trunk():
     params = critic.init_member(jax.random.key(0), OBS)
     assert [layer["w"].shape for layer in params["both"]] == [(OBS, 4), (4, N + 1)]
     obs = random_sample().obs
-    bars, variance = critic.bars_and_variance(params, obs)
+    bars, variance = critic.raw_and_variance(params, obs)
     assert bars.shape == (BATCH, N) and variance.shape == (BATCH,)
     np.testing.assert_array_equal(critic.bars(params, obs), bars)
     expected = forward(float64(params)["both"], np.asarray(obs, float))[:, :N]
@@ -328,7 +343,8 @@ def test_every_network_of_a_critic_starts_orthogonal(name, trunk):
     critic = critic_of(name, ortho_init=True, trunk=trunk)
     members = critic.init(jax.random.key(0), OBS)
     found = [network for member in members for network in networks(member)]
-    assert len(found) == {"ensemble": 5, "normal": 2 if trunk == "separate" else 1}.get(name, 1)
+    guided = 2 if trunk == "separate" else 1
+    assert len(found) == {"ensemble": 5, "normal": guided, "hl_gauss": guided}.get(name, 1)
     for hidden, last in found:
         np.testing.assert_allclose(np.linalg.svd(hidden["w"])[1], np.sqrt(2), rtol=1e-5)
         np.testing.assert_allclose(np.linalg.svd(last["w"])[1], 1.0, rtol=1e-5)
@@ -345,6 +361,49 @@ def test_activation_and_layer_norm_reach_every_network(name):
             hidden["scale"], hidden["shift"] = jnp.zeros(4), jnp.ones(4)
             last["w"], last["b"] = jnp.ones_like(last["w"]), jnp.zeros_like(last["b"])
     obs = random_sample().obs
-    np.testing.assert_allclose(critic.predict(members, obs).mean, np.full(BATCH, 3.046377), rtol=1e-5)
-    if name == "normal":
-        np.testing.assert_allclose(critic.bars_and_variance(members[0], obs)[1], np.full(BATCH, 3.046377), rtol=1e-5)
+    if name in ("normal", "hl_gauss"):
+        for found in critic.raw_and_variance(members[0], obs):
+            np.testing.assert_allclose(found, np.full_like(found, 3.046377), rtol=1e-5)
+    else:
+        np.testing.assert_allclose(critic.predict(members, obs).mean, np.full(BATCH, 3.046377), rtol=1e-5)
+
+
+# --- HL-Gauss ----------------------------------------------------------------------------------------------
+
+
+def test_histogram_by_hand():
+    # Four bins over [-2, 2] with p = .1, .2, .4, .3: F(-1) = .1, F(0) = .3, F(1) = .7. With N = 4 the bars are at
+    # .2, .4, .6, .8: -1 + .1/.2, 0 + .1/.4, 0 + .3/.4, 1 + .1/.3. Mean -1.5(.1) - .5(.2) + .5(.4) + 1.5(.3) = .4.
+    critic = critic_of("hl_gauss", value_bins=4, value_max=2.0)
+    p = jnp.array([[0.1, 0.2, 0.4, 0.3], [0.0, 0.0, 1.0, 0.0]])
+    bars = critic.quantiles_of(p)
+    np.testing.assert_allclose(bars, [[-0.5, 0.25, 0.75, 4 / 3], [0.2, 0.4, 0.6, 0.8]], rtol=1e-5, atol=1e-6)
+    mean, std = critic.moments(p)
+    np.testing.assert_allclose(mean, [0.4, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(std, [np.sqrt(0.1 * 1.9**2 + 0.2 * 0.9**2 + 0.4 * 0.1**2 + 0.3 * 1.1**2), 0], atol=1e-6)
+
+
+def test_targets_keep_the_mean_and_take_the_width_of_the_state():
+    critic = critic_of("hl_gauss", value_bins=101, value_max=20.0)
+    returns, sigma = jnp.array([0.0, 3.21, -7.5, 2.0, 500.0]), jnp.array([1.0, 2.0, 0.8, 1e-3, 1.0])
+    mean, std = critic.moments(critic.target(returns, sigma**2))
+    np.testing.assert_allclose(mean[:4], returns[:4], atol=1e-3)
+    width = 40 / 101
+    wide = np.sqrt(np.maximum(sigma[:3], 0.75 * width) ** 2 + width**2 / 12)  # Sheppard's correction
+    np.testing.assert_allclose(std[:3], wide, rtol=1e-3)
+    np.testing.assert_allclose(std[3], np.sqrt((0.75 * width) ** 2 + width**2 / 12), rtol=1e-2)
+    assert 18 < mean[4] < 20, "cut to the range"
+
+
+def test_a_histogram_learns_the_distribution_of_returns():
+    """Returns N(2, 1²): the mean is theirs; the variance that of the mixture of N(G, σ_ψ²), their own and σ_ψ² = 1."""
+    critic = critic_of("hl_gauss", value_bins=51, value_max=10.0, n_quantiles=8, critic_learning_rate=0.03)
+    returns = 2 + norm.ppf((np.arange(200) + 0.5) / 200)
+    number = jnp.asarray(returns, jnp.float32)
+    sample = Sample(jnp.ones((200, OBS)), number, number, number, number, jnp.zeros((200, 8)), jnp.zeros((200, 8)))
+    params = critic.init(jax.random.key(1), OBS)
+    learn = jax.jit(lambda params: fit(critic, params, optimisers.ADAM.init(params), (sample,), 600)[0])
+    told = critic.predict(learn(params), sample.obs[:1])
+    np.testing.assert_allclose(told.mean, [2.0], atol=0.05)
+    np.testing.assert_allclose(told.std, [np.sqrt(2)], rtol=0.1)
+    assert np.all(np.diff(told.bars) > 0) and told.error < 0.1

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 from scipy.special import expit
 
 from mcclt.config import AgentConfig
-from mcclt.method.weighting import AccuracySeeking, ExplorationSeeking, Temperature, Uniform
+from mcclt.envs.api import EnvSpec
+from mcclt.errors import ConfigError
+from mcclt.method.learner import Learner
+from mcclt.method.weighting import AccuracySeeking, ExplorationSeeking, InverseVariance, Temperature, Uniform
 
 W_TAR, W_MIN = 0.9, 0.6
 SIZE = 64
@@ -203,3 +207,30 @@ def test_uniform():
     assert not uniform.needs_error
     error = jnp.asarray(errors(), jnp.float32)
     np.testing.assert_array_equal(uniform.weights(error, uniform.search(error)), np.ones(SIZE))
+
+
+# --- inverse variance --------------------------------------------------------------------------------------
+
+
+def test_inverse_variance_against_scipy():
+    """w = 1/(1 + vT) with mean 0.9, by a root search in float64; and the ratio of two weights is that of v + 1/T."""
+    variance = np.random.default_rng(0).lognormal(3, 2, SIZE)
+    weighting = InverseVariance(AgentConfig(weighting="inverse_variance", w_tar=0.9))
+    temperature = weighting.search(jnp.asarray(variance, jnp.float32))
+    t = optimize.brentq(lambda t: np.mean(1 / (1 + variance * t)) - 0.9, 1e-9, 1e9, xtol=1e-15)
+    np.testing.assert_allclose(temperature.value, t, rtol=2e-3)
+    w = weighting.weights(jnp.asarray(variance, jnp.float32), temperature)
+    np.testing.assert_allclose(jnp.mean(w), 0.9, atol=1e-3)
+    np.testing.assert_allclose(w[0] / w[1], (variance[1] + 1 / t) / (variance[0] + 1 / t), rtol=1e-3)
+    assert AgentConfig(weighting="inverse_variance", w_tar=0.3).w_tar == 0.3, "w_min is not its concern"
+
+
+def test_inverse_variance_is_made_from_the_spread_of_the_critic():
+    spec = EnvSpec("Made-Up", "none", 3, 2, -np.ones(2), np.ones(2), None, False)
+    learner = Learner(AgentConfig(weighting="inverse_variance", critic_hidden=(4,), policy_hidden=(4,)), spec)
+    state, obs = learner.init(jnp.uint32(0)), jnp.asarray(np.random.default_rng(0).normal(size=(7, 3)), jnp.float32)
+    told, own = learner.predict(state, obs), learner.critic.predict(state.critic, obs)
+    np.testing.assert_allclose(told.error, own.std**2, rtol=1e-6)
+    assert np.all(told.error != own.error)
+    with pytest.raises(ConfigError, match="needs a critic with an error per state, and 'plain' has none"):
+        Learner(AgentConfig(critic="plain", weighting="inverse_variance"), spec)

@@ -78,8 +78,9 @@ def trained(groups: dict[str, AgentConfig]) -> Trainer:
 
 
 MATTERS = {
-    "ppo": NUMBERS - {"cg_damping", "line_search_shrinking_factor"},
-    "trpo": NUMBERS - {"clip_range", "ent_coef", "learning_rate", "learning_rate_end", "line_search_shrinking_factor"},
+    "ppo": NUMBERS - {"cg_damping", "line_search_shrinking_factor", "value_max"},
+    "trpo": NUMBERS
+    - {"value_max", "clip_range", "ent_coef", "learning_rate", "learning_rate_end", "line_search_shrinking_factor"},
 }
 """Numbers that each algorithm reads. (The line search its factor only where the first try fails: here it does not.)"""
 
@@ -110,6 +111,14 @@ def test_every_number_reaches_the_agent(algo: str) -> None:
         changed = become(own | {name: jnp.float32(drastic.get(name, 0.5 * float(own[name])))})
         assert (changed != undisturbed) == (name in MATTERS[algo]), name
     assert init._cache_size() == update._cache_size() == 1
+
+
+def test_the_range_of_a_histogram_reaches_it() -> None:
+    learner = Learner(agent(critic="hl_gauss"), SPEC, 2, 10)
+    state = learner.init(jnp.uint32(0))
+    wide = dataclasses.replace(state, numbers=state.numbers | {"value_max": 2 * state.numbers["value_max"]})
+    obs = jnp.ones((3, SPEC.obs_size))
+    np.testing.assert_allclose(learner.predict(wide, obs).bars, 2 * learner.predict(state, obs).bars, rtol=1e-5)
 
 
 def test_every_setting_is_of_a_part() -> None:

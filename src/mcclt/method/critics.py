@@ -253,28 +253,32 @@ class Quantile(_Bars):
         return jnp.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
 
 
-@final
-class Normal(_Bars):
-    """MC-CLT: N bars guided towards G + σ_ψ(s)·Z[i], with σ_ψ² from a variance network."""
+class _Guided(_Bars):
+    """What critics share whose bars are guided by a variance network: σ_ψ² of the returns from each state."""
 
     default_weighting = "accuracy"
 
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> int:
+        """How many numbers describe the value distribution."""
+
     def init_member(self, key: jax.Array, obs_size: int) -> Params:
-        """Two networks of equal width, or one trunk with N + 1 outputs."""
+        """Two networks of equal width, or one trunk with one more output."""
         key_bars, key_variance = jax.random.split(key)
         if self.config.trunk == "shared":
-            return {"both": self.init_network(key_bars, obs_size, self.config.n_quantiles + 1)}
+            return {"both": self.init_network(key_bars, obs_size, self.outputs + 1)}
         return {
-            "bars": self.init_network(key_bars, obs_size, self.config.n_quantiles),
+            "bars": self.init_network(key_bars, obs_size, self.outputs),
             "variance": self.init_network(key_variance, obs_size, 1),
         }
 
-    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
-        """The first N outputs."""
-        return self.network(params.get("bars", params.get("both")), obs)[:, : self.config.n_quantiles]
+    def raw(self, params: Params, obs: jax.Array) -> jax.Array:
+        """The outputs [B, outputs]."""
+        return self.network(params.get("bars", params.get("both")), obs)[:, : self.outputs]
 
-    def bars_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Bars [B, N] and σ_ψ² [B]."""
+    def raw_and_variance(self, params: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The outputs and σ_ψ² [B]."""
         if self.config.trunk == "shared":
             both = self.network(params["both"], obs)
             return both[:, :-1], self.variance(both[:, -1])
@@ -283,7 +287,7 @@ class Normal(_Bars):
 
     def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
         """The variance network's mean σ_ψ, and its share of states at the floor, where it cannot learn."""
-        variance = jnp.stack([self.bars_and_variance(p, obs)[1] for p in params])
+        variance = jnp.stack([self.raw_and_variance(p, obs)[1] for p in params])
         lowest = self.config.variance_floor ** (2 if self.config.variance_head == "std" else 1)
         return {
             "value/guide_std": jnp.mean(jnp.sqrt(variance)),
@@ -301,10 +305,24 @@ class Normal(_Bars):
             case _:  # "std": the floor is the standard deviation's, as in the authors' code
                 return jnp.maximum(raw, floor) ** 2
 
+
+@final
+class Normal(_Guided):
+    """MC-CLT: N bars guided towards G + σ_ψ(s)·Z[i]."""
+
+    @property
+    def outputs(self) -> int:
+        """A bar each."""
+        return self.config.n_quantiles
+
+    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
+        """The outputs."""
+        return self.raw(params, obs)
+
     def loss(self, params: Params, sample: Sample) -> jax.Array:
         """Quantile Huber towards the guide (eq. 8) + Gaussian NLL of the variance (eq. 6)."""
         config = self.config
-        bars, variance = self.bars_and_variance(params, sample.obs)
+        bars, variance = self.raw_and_variance(params, sample.obs)
         error = jax.lax.stop_gradient(jnp.mean(bars, axis=-1) - sample.returns)
         sigma = jax.lax.stop_gradient(jnp.sqrt(variance))
         guide = sample.returns[:, None] + sigma[:, None] * normal.z_table(config.n_quantiles)[None, :]
@@ -314,10 +332,69 @@ class Normal(_Bars):
         return guidance + jnp.mean(losses.gaussian_nll(error**2, variance))
 
 
+@final
+class HlGauss(_Guided):
+    """A histogram over [−value_max, value_max], learnt by cross-entropy towards that of N(G, σ_ψ²) (HL-Gauss).
+
+    Imani & White 2018, Farebrother et al. 2024 give the target one width everywhere; here each state has its own, from
+    the variance network, but at least ¾ of a bin.
+    """
+
+    @property
+    def outputs(self) -> int:
+        """A logit per bin."""
+        return self.config.value_bins
+
+    @property
+    def edges(self) -> jax.Array:
+        """Of the bins [K + 1]."""
+        return self.config.value_max * jnp.linspace(-1.0, 1.0, self.outputs + 1)
+
+    def moments(self, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and standard deviation [B] of histograms [B, K]."""
+        centres = 0.5 * (self.edges[1:] + self.edges[:-1])[None, :]
+        mean = jnp.sum(p * centres, axis=-1)
+        return mean, jnp.sqrt(jnp.sum(p * (centres - mean[:, None]) ** 2, axis=-1))
+
+    def quantiles_of(self, p: jax.Array) -> jax.Array:
+        """The bars [B, N] of histograms: every bin has its share of its width below a bar."""
+        below = jnp.cumsum(p, axis=-1) - p
+        tau = normal.taus(self.config.n_quantiles)[None, :, None]
+        share = jnp.clip((tau - below[:, None, :]) / jnp.maximum(p, 1e-12)[:, None, :], 0.0, 1.0)
+        return self.edges[0] + (self.edges[1] - self.edges[0]) * jnp.sum(share, axis=-1)
+
+    def bars(self, params: Params, obs: jax.Array) -> jax.Array:
+        """Of the member's histogram."""
+        return self.quantiles_of(jax.nn.softmax(self.raw(params, obs)))
+
+    def predict(self, params: tuple[Params, ...], obs: jax.Array) -> Prediction:
+        """The mean of the members' histograms: its mean and deviation, its bars and their normality error."""
+        p = jnp.mean(jnp.stack([jax.nn.softmax(self.raw(each, obs)) for each in params]), axis=0)
+        bars, (mean, std) = self.quantiles_of(p), self.moments(p)
+        return Prediction(bars, mean, std, normal.normality_error(bars, self.config.crossing_error))
+
+    def target(self, returns: jax.Array, variance: jax.Array) -> jax.Array:
+        """The histograms [B, K] of N(G, σ²), G cut to the range and the normal to what of it lies inside."""
+        width = self.edges[1] - self.edges[0]
+        sigma = jnp.maximum(jnp.sqrt(variance), 0.75 * width)
+        centre = jnp.clip(returns, self.edges[0], self.edges[-1])
+        below = jax.scipy.special.ndtr((self.edges[None, :] - centre[:, None]) / sigma[:, None])
+        return jnp.diff(below, axis=-1) / (below[:, -1:] - below[:, :1])
+
+    def loss(self, params: Params, sample: Sample) -> jax.Array:
+        """Cross-entropy towards the target + Gaussian NLL of the variance (eq. 6)."""
+        logits, variance = self.raw_and_variance(params, sample.obs)
+        target = jax.lax.stop_gradient(self.target(sample.returns, variance))
+        error = jax.lax.stop_gradient(self.moments(jax.nn.softmax(logits))[0] - sample.returns)
+        cross_entropy = -jnp.sum(target * jax.nn.log_softmax(logits), axis=-1)
+        return jnp.mean(cross_entropy) + jnp.mean(losses.gaussian_nll(error**2, variance))
+
+
 CRITICS: dict[str, type[Critic]] = {
     "plain": Plain,
     "quantile": Quantile,
     "normal": Normal,
+    "hl_gauss": HlGauss,
     "ensemble": Ensemble,
 }
 """Every critic by the name a user gives it."""

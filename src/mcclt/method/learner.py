@@ -192,6 +192,7 @@ class Learner:
         self.critic: Critic = self._critic(config)
         self._weighting = lookup("weighting", config.weighting or "", WEIGHTINGS)
         self.weighting: Weighting = self._weighting(config)
+        self._of_variance = getattr(self.weighting, "of_variance", False)
         self._policy_update = lookup("algo", config.algo, POLICY_UPDATES)
         self.policy: Policy = policy_for(spec, config)
         self.actor: Actor = normalisation.Normalised(self.policy) if config.normalize_obs else self.policy
@@ -272,10 +273,14 @@ class Learner:
 
         But `error` stays in the unit that the critic learns in: the temperature is in it, so `weights` wants it.
         """
-        critic = self.critic_of(state.numbers)
-        prediction = critic.predict(state.critic, normalisation.normalise_obs(state.norm, obs))
+        prediction = self._believe(state, normalisation.normalise_obs(state.norm, obs))
         returns = state.norm.returns
         return prediction if returns is None else in_unit(prediction, normalisation.scale_of(returns))
+
+    def _believe(self, state: AgentState, obs: jax.Array) -> Prediction:
+        """The critic's prediction; its error is what weights are made from."""
+        found = self.critic_of(state.numbers).predict(state.critic, obs)
+        return found._replace(error=found.std**2) if self._of_variance else found
 
     def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
         """The weights that states with these errors [B] would get, at the temperature of the last update."""
@@ -345,7 +350,7 @@ class Learner:
         obs, next_obs, rollout, norm, change = seen
 
         # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
-        now, after = (critic.predict(state.critic, x) for x in (obs, next_obs))
+        now, after = (self._believe(state, x) for x in (obs, next_obs))
         if change is not None:
             now, after = in_unit(now, change), in_unit(after, change)
 

@@ -31,7 +31,10 @@ class Temperature(NamedTuple):
 
 
 class Weighting(Protocol):
-    """The contract: made from an `AgentConfig`; `search` once per batch, then `weights` at any states."""
+    """The contract: made from an `AgentConfig`; `search` once per batch, then `weights` at any states.
+
+    One with `of_variance = True` is given the variance of the value distribution in place of the critic's error.
+    """
 
     needs_error: bool
     """Whether the critic must have an error measure."""
@@ -118,6 +121,29 @@ class ExplorationSeeking:
         return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
 
 
+@final
+class InverseVariance:
+    """w = 1/(1 + v·T), so ∝ 1/(v + 1/T), v the variance of the value distribution: trust states of certain return."""
+
+    needs_error = True
+    of_variance = True
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.w_tar = config.w_tar
+
+    def raw(self, scaled_variance: jax.Array) -> jax.Array:
+        """The weight as a function of v·T; falls from 1 to 0."""
+        return 1 / (1 + scaled_variance)
+
+    def search(self, error: jax.Array) -> Temperature:
+        """Scale-free bisection in log T."""
+        return log_search(self.raw, error, self.w_tar)
+
+    def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
+        """The weights at T."""
+        return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
+
+
 def log_search(raw, error: jax.Array, target: float) -> Temperature:
     """Bisects ln T for mean raw(E·T) = target, raw falling; E is first divided by its mean.
 
@@ -168,5 +194,6 @@ WEIGHTINGS: dict[str, type] = {
     "uniform": Uniform,
     "accuracy": AccuracySeeking,
     "exploration": ExplorationSeeking,
+    "inverse_variance": InverseVariance,
 }
 """Every weighting by the name a user gives it."""

@@ -50,6 +50,8 @@ class Settings(TypedDict, total=False):
     n_quantiles: int
     kappa: float
     guide: Literal["quantile", "symmetric"]
+    value_bins: int
+    value_max: float
     variance_head: Literal["variance", "log_variance", "std"]
     variance_floor: float
     trunk: Literal["separate", "shared"]

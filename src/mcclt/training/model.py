@@ -100,9 +100,9 @@ class Model(sb3.Methods):
             task: a task id such as "Hopper-v5", a `gymnasium.Env` class, a function that makes one, an environment
                 that `gymnasium.make` made, or an `mcclt.envs.tasks.Task`.
             env: the same, if `task` is "MlpPolicy" or left out.
-            critic: plain, quantile, normal (MC-CLT) or ensemble, or one that you entered in `CRITICS`.
-            weighting: uniform, accuracy or exploration, or one that you entered in `WEIGHTINGS`; by default as the
-                paper pairs it with the critic.
+            critic: plain, quantile, normal (MC-CLT), hl_gauss or ensemble, or one that you entered in `CRITICS`.
+            weighting: uniform, accuracy, exploration, inverse_variance, or one that you entered in `WEIGHTINGS`; by
+                default as the paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
             preset: "modern" (one for every task, of today's PPO and TRPO) or "paper" (the authors' best for one of
                 theirs); none by default.
