@@ -276,9 +276,11 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
     assert [a["label"] for a in data_of(page.read_text(encoding="utf-8"))] == ["ppo, seed 3", "ppo, seed 8"]
     assert "ppo, seed 8: return " in said
     elsewhere = "--out", tmp_path / "new" / "a.html"
-    other = run(tmp_path / "my.model", "--no-video", "--no-open", "--deterministic", *elsewhere)
-    assert len(opened) == 1 and "deterministic" in data_of(other.read_text(encoding="utf-8"))[0]["facts"]
+    other = run(tmp_path / "my.model", "--no-video", "--no-open", "--sample", *elsewhere)
+    assert len(opened) == 1 and re.search(r"return .* \(with the most likely actions ", said)
+    assert "drawn actions" in data_of(other.read_text(encoding="utf-8"))[0]["facts"]
     for words, refusal in (
+        (["--deterministic"], "without --deterministic; --sample draws"),
         (["--groups", "trpo"], "no group 'trpo': it has ppo"),
         (["--seeds", "4"], "no seed 4"),
         (["--out", tmp_path], "is a directory"),

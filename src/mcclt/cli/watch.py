@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from tyro.conf import Positional
 
@@ -21,15 +21,15 @@ class Watch(Command):
     """
 
     model: Annotated[Path, Positional]
-    """A saved model or a run directory."""
+    """A saved model, a run directory, or an agent that a store kept (STORE/agents/...)."""
     seeds: Seeds = ()
     """Agents to show side by side; unset: the first seed."""
     groups: Comma = ()
     """Groups to show side by side; unset: all."""
     episode_seed: int = 0
     """Seed of the episode: where it starts, and the noise of its actions."""
-    deterministic: bool = False
-    """Take the most likely actions instead of sampling them."""
+    sample: bool = False
+    """Draw actions, as in training, instead of taking the most likely ones, as `mcclt evaluate` does."""
     steps: Steps = 1000
     """Most steps to record."""
     video: bool = True
@@ -40,6 +40,10 @@ class Watch(Command):
     """The page; unset: watch.html in the run directory, MODEL.html for a saved model."""
     open: bool = True
     """Open the page in a browser, where there is a screen."""
+
+    FORMERLY: ClassVar = {
+        "deterministic": "The most likely actions are now shown without --deterministic; --sample draws."
+    }
 
     def run(self) -> None:
         """Records the agents side by side, and writes and opens their page."""
@@ -69,12 +73,14 @@ class Watch(Command):
             for i, (model, seed) in enumerate(agents):
                 name = f"{next(iter(model.config.groups))}, seed {seed}"
                 status.update(f"Recording {name} ({i + 1} of {len(agents)})")
-                how = (self.episode_seed, self.steps, self.deterministic, self.video)
-                got = watch.record(model, seed, *how, width=self.width, max_frames=most)
+                which = (model, seed, self.episode_seed, self.steps)
+                got = watch.record(*which, not self.sample, self.video, width=self.width, max_frames=most)
                 recordings.append(got)
+                other = watch.record(*which, self.sample, render=False).rewards.sum()
+                also = f"with {'the most likely' if self.sample else 'drawn'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
                 console.print(
-                    f"{name}: return {got.rewards.sum():,.1f}, {end} after {len(got):,} steps.", soft_wrap=True
+                    f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.", soft_wrap=True
                 )
         for note in dict.fromkeys(r.note for r in recordings if r.note):
             console.print(note, soft_wrap=True)

@@ -76,7 +76,7 @@ def record(
     seed: int | None = None,
     episode_seed: int = 0,
     max_steps: int = 1000,
-    deterministic: bool = False,
+    deterministic: bool = True,
     render: bool = True,
     *,
     env: object | None = None,
@@ -90,7 +90,8 @@ def record(
         seed: which agent of a population; the first by default.
         episode_seed: names where the episode starts, and the noise of the actions.
         max_steps: recording stops after this many.
-        deterministic: the most likely actions, rather than draws. (The critic describes the drawn ones.)
+        deterministic: the most likely actions, as `evaluate` takes them, rather than draws. (The critic describes the
+            drawn ones.)
         render: make a video; where that is impossible, `Recording.note` says why.
         env: a task id, environment class or factory; the model's own task by default.
         width: of the video in pixels.

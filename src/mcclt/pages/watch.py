@@ -83,7 +83,7 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
             f"{r.weighting} weights",
             f"{short(r.trained)} steps",
             f"episode {r.episode_seed}",
-            *(["deterministic"] if r.deterministic else []),
+            "most likely actions" if r.deterministic else "drawn actions",
         ],
         "colour": colour,
         "critic": r.critic,

@@ -112,7 +112,7 @@
       legend: [["tint", "believed"], ["ink", "followed"]],
       read: (t) => [
         ["mean", agent.mean[t]], ...(agent.std[t] > 0 ? [" ± ", ["std", agent.std[t]]] : []),
-        "soft:   followed ", ["return", agent.returns[t]],
+        "soft:   followed (discounted) ", ["return", agent.returns[t]],
       ],
       chart: {
         ...common, height: 176, domain: scales.value,
