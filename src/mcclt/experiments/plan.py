@@ -1,6 +1,7 @@
 """Which setups and seeds make up a table, a figure or an ablation of the paper, and about what they cost."""
 
 import os
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,17 +90,10 @@ def cells_of(
     seeds_fixed: bool = False,
     **run: Any,
 ) -> list[Cell]:
-    """All cells of some parts, each once, task by task.
+    """All cells of some parts, each once, task by task; of given `algos` and `variants` only these.
 
-    Args:
-        parts: of the paper.
-        tasks: ids or the paper's names.
-        seeds: for each setup.
-        config: `authors` or `fixed`.
-        algos: only these, if any.
-        variants: only these, if any.
-        seeds_fixed: whether a part's `most_seeds` is ignored, because the user chose the seeds.
-        run: settings of the runs, such as `steps`.
+    `run` are settings of the runs, such as `steps`. With `seeds_fixed`, because the user chose them, a part's
+    `most_seeds` is ignored.
     """
     found: dict[Cell, None] = {}
     for task in tasks:
@@ -144,13 +138,15 @@ def seconds_of(cell: Cell, known: Results | None) -> float:
     """About how long a cell takes here: as its like did on a machine of as many cores, or as measured on two cores."""
     setup, _ = cell
     steps = setup.config.steps
-    if known is not None:
-        like = [s for s in known.series if (s.task, s.algo, s.variant) == (setup.task, setup.algo, setup.variant)]
-        here = [r for s in like for r in s.results if r.provenance.get("cpu_count") == os.cpu_count()]
-        steps_of = {s.digest: s.steps for s in like}
-        rates = [r.cost["seconds"] / steps_of[r.digest] for r in here if r.cost.get("seconds")]
-        if rates:
-            return steps * sorted(rates)[len(rates) // 2]
+    rates = [
+        result.cost["seconds"] / like.steps
+        for like in (known.series if known else ())
+        if (like.task, like.name) == (setup.task, setup.name)
+        for result in like.results
+        if result.provenance.get("cpu_count") == os.cpu_count() and result.cost.get("seconds")
+    ]
+    if rates:
+        return steps * statistics.median(rates)
     evaluations = steps // setup.config.eval_freq if setup.config.eval_freq else 0
     acting = steps + setup.config.final_episodes * 500 + 10 * 500 * evaluations
     collect = 1000 * COLLECT.get(bare_task(setup.task), 5.0)

@@ -78,14 +78,8 @@ def run_cells(
 ) -> Tally:
     """Computes every cell that is not in the store and that nobody else is computing.
 
-    Args:
-        store: where results go.
-        cells: what is wanted.
-        workers: where they are trained.
-        display: is told.
-        population: agents that train together at most.
-        mix: whether a unit may hold several setups (worth it on a GPU).
-        keep_agents: whether the agents themselves are stored, too.
+    At most `population` agents train together, of several setups if they may `mix` (worth it on a GPU). The agents
+    themselves are stored, too, if `keep_agents`.
     """
     cells = list(dict.fromkeys(cells))
     todo = store.missing(cells)

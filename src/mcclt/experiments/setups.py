@@ -1,5 +1,6 @@
 """A setup: everything about an agent of an experiment but its seed."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -123,9 +124,7 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
     if config not in CONFIGS:
         raise UnknownNameError("config", config, CONFIGS)
     if algo not in ("ppo", "trpo"):
-        from mcclt.method.policy_updates import (
-            POLICY_UPDATES,  # imports JAX: only for a policy update of the user's own
-        )
+        from mcclt.method.policy_updates import POLICY_UPDATES  # and so JAX: only for one of the user's own
 
         if algo not in POLICY_UPDATES:
             raise UnknownNameError("algo", algo, POLICY_UPDATES)
@@ -174,25 +173,15 @@ def change(variant: str, settings: dict[str, Any]) -> str:
 
 
 def literal(setting: str, text: str) -> Any:
-    """The value of a setting (of an agent, or one of `CHANGEABLE`) as typed, checked for its kind."""
+    """A setting's value (of an agent, or one of `CHANGEABLE`) as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64."""
     owner = RunConfig if setting in CHANGEABLE else AgentConfig
-    return coerce(owner, setting, _literal(text, isinstance(getattr(owner, setting, None), tuple)))
-
-
-def _literal(text: str, several: bool) -> Any:
-    """A setting's value as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64 where it has `several`."""
-    if text == "unset":
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if several and re.fullmatch(r"[0-9]+(,[0-9]+)*,?", text):
-        return tuple(int(part) for part in text.split(",") if part)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    value: Any = {"unset": None, "true": True, "false": False}.get(text.lower(), text)
+    for kind in (float, int):
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+    if isinstance(getattr(owner, setting, None), tuple) and re.fullmatch(r"[0-9]+(,[0-9]+)*,?", text):
+        value = tuple(int(part) for part in text.split(",") if part)
+    return coerce(owner, setting, value)
 
 
 def _text(value: Any) -> str:

@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ Cell = tuple[Setup, int]
 """A setup and a seed."""
 SETTLED = 2.0
 """Seconds after which another write of a file is sure to be seen in its time."""
+_LEFT = re.compile(r"work|store\.json|\.store\.json\..*")
 _Found = TypeVar("_Found")
 
 
@@ -47,23 +49,17 @@ class Store:
     """A directory of results."""
 
     def __init__(self, path: str | Path, create: bool = False) -> None:
-        """Opens a store, or makes one.
-
-        Args:
-            path: its directory.
-            create: make it if it is not there.
-        """
+        """Opens a store; if there is none, makes one (`create`) or says so."""
         self.path = path = Path(path)
         self._known: dict[Path, tuple[tuple[int, ...], Any]] = {}  # what was read, and from which version of a file
         marker = path / "store.json"
-        try:
+        with refusals("use the store", path):
             if create and not marker.exists():
                 self._make(marker)
-            text = files.read(marker)
-        except FileNotFoundError:
-            raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
-        except OSError as error:
-            raise StoreError(f"Cannot use the store {path}: {error.strerror or error}.") from None
+            try:
+                text = files.read(marker)
+            except FileNotFoundError:
+                raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:
@@ -76,16 +72,14 @@ class Store:
             raise StoreError(f"{path} was written by a newer version of mcclt: update it to use this store.")
 
     def _make(self, marker: Path) -> None:
-        """Makes an empty directory a store; if several processes do so at once, one of them."""
+        """Makes an empty directory a store; if several processes do so at once, one of them.
 
-        def foreign(name: str) -> bool:
-            """Whether it was not left here by one who is making a store, or was killed while doing so."""
-            return name not in ("work", marker.name) and not name.startswith(f".{marker.name}.")
-
-        if self.path.exists() and (not self.path.is_dir() or any(foreign(p.name) for p in self.path.iterdir())):
-            if marker.exists():
-                return  # by another process, since we looked
-            raise StoreError(f"{self.path} is not a store of results, and not empty: choose another --store.")
+        Empty is also what is left by one who is making a store, or was killed while doing so.
+        """
+        if self.path.exists():
+            empty = self.path.is_dir() and all(_LEFT.fullmatch(inside.name) for inside in self.path.iterdir())
+            if not empty and not marker.exists():  # nor has another process made it since we looked
+                raise StoreError(f"{self.path} is not a store of results, and not empty: choose another --store.")
         with self._lock():
             if not marker.exists():
                 data = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8)}

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -62,45 +63,32 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
         trainer = job.trainer
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         job.run([_Reporter(report)])
-        final = job.evaluate([])
+        returns, lengths = job.evaluate([])
         with interrupts.deferred():
             probes = probe(trainer)
             models = _models(trainer) if unit.keep_agents else []
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
-    own: dict[tuple[str, int], list[Row]] = {}
+    own: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
-        own.setdefault((row["group"], row["seed"]), []).append(row)
+        own[row["group"], row["seed"]].append(row)
     updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
     parts = ("time/collect", "time/learn", "time/evaluate")
     seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
     results, failures, agents = [], [], []
-    for a, (group, seed) in enumerate(trainer.agents):
-        setup = unit.setups[a // len(unit.seeds)]
-        if trainer.status[a] != TRAINING or not np.isfinite(final[0][a]).any():
+    for a, (setup, seed) in enumerate(unit.cells):
+        if trainer.status[a] != TRAINING or not np.isfinite(returns[a]).any():
             why = trainer.status[a] if trainer.status[a] != TRAINING else "its final episodes failed"
-            failures.append(f"{group} on {setup.task}, seed {seed}, has no result ({why}).")
+            failures.append(f"{setup.name} on {setup.task}, seed {seed}, has no result ({why}).")
             continue
         cost = {
             "seconds": seconds / len(trainer.agents),
             "steps_per_second": trainer.step * len(trainer.agents) / seconds if seconds else math.nan,
             "agents_together": len(trainer.agents),
-            "critic_parameters": nets.count(trainer.states[group].critic) / len(unit.seeds),
+            "critic_parameters": nets.count(trainer.states[setup.name].critic) / len(unit.seeds),
         }
-        result = Result(
-            task=setup.task,
-            algo=setup.algo,
-            variant=setup.variant,
-            seed=seed,
-            digest=setup.digest,
-            returns=final[0][a],
-            lengths=final[1][a],
-            curve=thin(own.get((group, seed), [])),
-            probe=probes[a],
-            cost=cost,
-            provenance=provenance,
-        )
-        results.append((setup, result))
+        identity, curve = (setup.task, setup.algo, setup.variant, seed, setup.digest), thin(own[setup.name, seed])
+        results.append((setup, Result(*identity, returns[a], lengths[a], curve, probes[a], cost, provenance)))
         agents += [((setup, seed), models[a])] if models else []
     return Outcome(results, failures, agents)
 
@@ -156,19 +144,10 @@ def _job(unit: Unit, folder: Path) -> Job:
 
 def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
     known = runs.versions()
-    return {
-        "version": __version__,
-        "git": known["git"],
-        "engine": trainer.spec.engine,
-        "device": ", ".join(known["devices"]),
-        "cpu": known["cpu"],
-        "cpu_count": known["cpu_count"],
-        "platform": known["platform"],
-        "python": known["python"],
-        "packages": known["packages"],
-        "started": started,
-        "finished": known["started"],
-    }
+    own = {"version": __version__, "git": known["git"], "engine": trainer.spec.engine}
+    machine = {name: known[name] for name in ("cpu", "cpu_count", "platform", "python", "packages")}
+    times = {"started": started, "finished": known["started"]}
+    return own | {"device": ", ".join(known["devices"])} | machine | times
 
 
 # --- learning curves -------------------------------------------------------------------------------------------

@@ -92,12 +92,8 @@ def lock_of(folder: Path) -> Path:
 def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -> list[Unit]:
     """Cells as units of at most `population` agents, in order.
 
-    Args:
-        cells: what is wanted.
-        population: agents that train together at most.
-        mix: whether a unit may hold several setups, where the same seeds are wanted of them.
-        workers: that train units side by side: no unit has more than its share of all agents, and the largest come
-            first.
+    A unit may hold several setups, where the same seeds are wanted of them, if these may `mix`. With several `workers`
+    that train units side by side no unit has more than its share of all agents, and the largest come first.
     """
     seeds: dict[Setup, list[int]] = {}
     for setup, seed in cells:
@@ -122,10 +118,7 @@ def _chunks(items: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
 def cut_off(store: Store, cells: Sequence[Cell], todo: Sequence[Cell]) -> list[Unit]:
     """Units whose training is in the store half-done, of the setups of a plan; none has a cell of another.
 
-    Args:
-        store: where they are looked for.
-        cells: the plan's.
-        todo: those of them that have no result; a unit has at least one.
+    Each has at least one of those of the plan's cells that have no result, `todo`.
     """
     setups, wanted = {setup.key: setup for setup, _ in cells}, set(todo)
     found: list[Unit] = []

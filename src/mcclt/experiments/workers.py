@@ -74,10 +74,8 @@ class Processes(Workers):
     def __init__(self, count: int, pin: bool) -> None:
         """Starts none yet.
 
-        Args:
-            count: how many.
-            pin: give each its own share of the cores, so that they do not get in each other's way. Where a GPU
-                learns, cores only step environments, and are better shared.
+        To `pin` gives each its own share of the cores, so that they do not get in each other's way. Where a GPU learns,
+        cores only step environments, and are better shared.
         """
         self.capacity, self._pin = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
