@@ -1,19 +1,22 @@
 """What `mcclt bench` measures, in small; `--engine warp` on Warp's CPU device."""
 
+import dataclasses
 import functools
 import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from mcclt.cli import bench as command
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import WIDE
-from mcclt.envs.api import available_cores
+from mcclt.envs.api import EnvSpec, available_cores
 from mcclt.experiments import bench
+from mcclt.method.learner import Learner
 from mcclt.training.population import on_cpu
 from probes import PENDULUM, TINY
 
@@ -43,6 +46,22 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     command.show_device(Console(file=out, width=WIDE), found)
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
+
+
+def test_necessary_operations_by_hand() -> None:
+    """10 states of 3 numbers, critic of 4 and policy of 5 neurons, 2 actions; nothing below the first layers has a gradient.
+
+    Critic: 2·10·(3·4 + 4·1) = 320 forward, 3·320 - 2·10·3·4 = 720 with its gradient, twice; and 320 for either values.
+    Policy: 2·10·(3·5 + 5·2) = 500 and 3·500 - 2·10·3·5 = 1,200; and 500 twice besides.
+    """
+    spec = EnvSpec("T", "native", 3, 2, np.zeros(2), np.ones(2), 1000, True)
+    agent = AgentConfig(critic="plain", critic_hidden=(4,), policy_hidden=(5,), critic_iterations=2, cg_max_steps=7)
+    critic = 2 * 720 + 2 * 320
+    assert bench.necessary_flops(Learner(agent, spec), 10, 3) == critic + 3 * 1200 + 2 * 500
+    trpo = dataclasses.replace(agent, algo="trpo")
+    assert bench.necessary_flops(Learner(trpo, spec), 10, 1) == critic + 1200 + 7 * 3 * 500 + 2 * 500
+    two = dataclasses.replace(agent, critic="ensemble", members=2)  # share the batch, but both are asked for values
+    assert bench.necessary_flops(Learner(two, spec), 10, 3) == 2 * 720 + 4 * 320 + 3 * 1200 + 2 * 500
 
 
 @pytest.mark.skipif(not on_cpu(), reason="processes are for cores")

@@ -8,6 +8,7 @@ be avoided, at the rate of a large matrix product.
 import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import os
 import platform
 import signal
@@ -207,7 +208,7 @@ def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, floa
 
 
 def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
-    """Operations of one update as XLA counts them, nearly all in matrix products.
+    """Operations of one update's matrix products.
 
     TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
     """
@@ -215,7 +216,7 @@ def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
     policy, critic, config = learner.policy, learner.critic, learner.config
 
     def flops(function: Callable[[Any], Any], params: Params) -> float:
-        return (jax.jit(function).lower(params).cost_analysis() or {})["flops"]
+        return _products(jax.make_jaxpr(function)(params).jaxpr)
 
     def log_prob(params: Params) -> jax.Array:
         return jnp.sum(policy.log_prob(policy.distribution(params, sample.obs), sample.action))
@@ -225,6 +226,18 @@ def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
     forward, both = flops(log_prob, state.policy), flops(jax.grad(log_prob), state.policy)
     steps = both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
     return config.critic_iterations * fit + 2 * values + steps + 2 * forward
+
+
+def _products(traced: Any) -> int:
+    """Operations of the matrix products in a traced function, 2·I·J·K each."""
+    total = 0
+    for step in traced.eqns:
+        if step.primitive is jax.lax.dot_general_p:
+            (contracted, _), _ = step.params["dimension_numbers"]
+            shape = step.invars[0].aval.shape
+            total += 2 * step.outvars[0].aval.size * math.prod(shape[axis] for axis in contracted)
+        total += sum(_products(inner.jaxpr) for inner in step.params.values() if hasattr(inner, "jaxpr"))
+    return total
 
 
 def time_population(base: RunConfig, agent: AgentConfig, seeds: int, updates: int) -> dict[str, Any]:
