@@ -49,7 +49,7 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_necessary_operations_by_hand() -> None:
-    """10 states of 3 numbers, critic of 4 and policy of 5 neurons, 2 actions; nothing below the first layers has a gradient.
+    """10 states of 3 numbers, critic of 4 and policy of 5 neurons, 2 actions; no gradient below the first layers.
 
     Critic: 2·10·(3·4 + 4·1) = 320 forward, 3·320 - 2·10·3·4 = 720 with its gradient, twice; and 320 for either values.
     Policy: 2·10·(3·5 + 5·2) = 500 and 3·500 - 2·10·3·5 = 1,200; and 500 twice besides.
