@@ -24,6 +24,7 @@ class Gaussian(Critic):
     """The return from a state is N(μ(s), σ²(s)); its error is σ: trust states whose return is nearly certain."""
 
     has_error = True
+    error_name = "Predicted deviation"
     default_weighting = "accuracy"
 
     def init_member(self, key: jax.Array, obs_size: int) -> Params:

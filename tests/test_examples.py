@@ -148,7 +148,9 @@ def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The commands that look at an agent from outside do so with this critic.
     own = str(tmp_path / "own")
     cli.main(["watch", own, "--no-video", "--no-open", "--steps", "20"])
-    assert '"critic":"gaussian"' in (tmp_path / "own.html").read_text(encoding="utf-8")
+    assert '"critic":"gaussian","error_name":"Predicted deviation"' in (tmp_path / "own.html").read_text(
+        encoding="utf-8"
+    )
     if importlib.util.find_spec("onnxruntime"):
         import onnxruntime
 

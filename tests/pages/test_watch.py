@@ -126,6 +126,7 @@ def test_bars_of_a_distribution_and_of_an_ensemble(recording, members):
     [quantiles], [values] = (data_of(watch.page([r])) for r in (recording, record(members, render=False)))
     np.testing.assert_allclose(quantiles["z"], [-0.8416, -0.2533, 0.2533, 0.8416], atol=1e-3)
     assert len(values["bars"][0]) == 5 and values["z"] is None
+    assert (quantiles["error_name"], values["error_name"]) == ("Normality error E", "Disagreement of the members")
 
 
 def test_the_same_arguments_give_the_same_episode(painted, recording):
@@ -315,6 +316,7 @@ def synthetic(kind: str = "normal", length: int = LENGTH, **changes: Any) -> Rec
         actions=np.sin(t[:, None] / np.array([3.0, 5.0])), action_low=-np.ones(2), action_high=np.ones(2),
         action_names=("hip", "knee"), rewards=np.cos(t / 4),
         bars=mean[:, None] + std[:, None] * z + 0.3 * (t[:, None] % 3), mean=mean, std=std,
+        error_name={"normal": "Normality error E", "ensemble": "Disagreement of the members", "plain": ""}[kind],
         error=(0.5 + 9 * (t == 31)) * (n > 1), weight=0.9 - 0.3 * (t == 31) * (n > 1),
         z=z if kind == "normal" else None, returns=np.where(t < 50, mean - 4, np.nan),
         terminated=False, truncated=True, frames=tuple(map(picture, steps.tolist())), frame_steps=steps,

@@ -55,6 +55,8 @@ class Critic(abc.ABC):
     """Whether the bars are quantiles in order of their probabilities, and `error` the square of a distance to them."""
     has_error: bool
     """Whether `Prediction.error` means anything, so that weights can be made from it."""
+    error_name: str = "Error"
+    """What a page calls it."""
     default_weighting: str
     """What the paper pairs this critic with."""
     default_members: int = 1
@@ -192,6 +194,7 @@ class Ensemble(_Scalar):
     """K values per state; the error is their sample standard deviation."""
 
     has_error = True
+    error_name = "Disagreement of the members"
     default_weighting = "accuracy"
     default_members = 5
     min_members = 2
@@ -208,6 +211,7 @@ class _Bars(Critic):
 
     quantiles = True
     has_error = True
+    error_name = "Normality error E"
 
     @abc.abstractmethod
     def bars(self, params: Params, obs: jax.Array) -> jax.Array:

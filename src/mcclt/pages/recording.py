@@ -51,6 +51,8 @@ class Recording:
     mean: np.ndarray
     std: np.ndarray
     error: np.ndarray
+    error_name: str
+    """What the critic's error is; empty if it has none."""
     weight: np.ndarray
     z: np.ndarray | None
     """[N] where the bars of a standard normal are; None where bars are no quantiles (plain, ensemble)."""
@@ -123,7 +125,7 @@ def record(
     observations, actions, rewards, terminated, truncated = map(np.array, zip(*steps, strict=True))
     observations, rewards = observations.astype(np.float32), rewards.astype(np.float64)
     returns, known = monte_carlo(rewards, terminated, truncated, agent.config.gamma)
-    believed = agent.believe(observations)
+    believed, critic = agent.believe(observations), agent.learner.critic
     return Recording(
         task=agent.task,
         group=group,
@@ -141,7 +143,8 @@ def record(
         action_high=np.ones(spec.action_size) if spec.action_high is None else np.asarray(spec.action_high),
         action_names=names,
         rewards=rewards,
-        z=normal.z_table(believed.bars.shape[-1]) if agent.learner.critic.quantiles else None,
+        error_name=critic.error_name if critic.has_error else "",
+        z=normal.z_table(believed.bars.shape[-1]) if critic.quantiles else None,
         returns=np.where(known, returns, np.nan),
         terminated=bool(terminated[-1]),
         truncated=bool(truncated[-1]),

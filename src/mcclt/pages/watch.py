@@ -87,6 +87,7 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
         ],
         "colour": colour,
         "critic": r.critic,
+        "error_name": r.error_name,
         "fps": r.fps,
         "end": "terminated" if r.terminated else "time limit" if r.truncated else "recording stopped",
         "note": r.note,

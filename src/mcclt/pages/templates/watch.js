@@ -43,8 +43,7 @@
     return [low - room, high + room];
   }
 
-  const hasError = (agent) => agent.bars[0].length > 1;
-  const errorName = (agent) => (agent.z ? "Normality error E" : "Disagreement of the members");
+  const hasError = (agent) => agent.error_name !== "";
 
   // --- the chart of something over time -----------------------------------------------------------------
 
@@ -129,7 +128,7 @@
     }];
     if (hasError(agent)) {
       found.push({
-        title: errorName(agent) + (log ? " (log scale)" : ""),
+        title: agent.error_name + (log ? " (log scale)" : ""),
         read: (t) => [["error", agent.error[t]]],
         chart: {
           ...common, height: 84, domain, log,
@@ -149,7 +148,7 @@
         },
       });
     } else if (scales.errors) { // room, so that the tracks beside it are level with these
-      const sentence = "A plain critic has no spread: it cannot say how sure it is, and every state counts the same.";
+      const sentence = `A ${agent.critic} critic cannot say how sure it is: every state counts the same.`;
       found.push({ title: "Error and weight", sentence, chart: { height: 84 + 76 } });
     }
     found.push({
@@ -300,7 +299,7 @@
     const argmax = (of) => agent.mean.reduce((best, _, t) => (of(t) > of(best) ? t : best), 0);
     const miss = (t) => (agent.returns[t] === null ? -1 : Math.abs(agent.returns[t] - agent.mean[t]) / (agent.std[t] > 0 ? agent.std[t] : 1));
     return [
-      ...(hasError(agent) ? [[agent.z ? "least normal" : "least agreed", argmax((t) => agent.error[t])]] : []),
+      ...(hasError(agent) ? [[agent.z ? "least normal" : "least sure", argmax((t) => agent.error[t])]] : []),
       ...(known(agent.returns).length ? [["biggest surprise", argmax(miss)]] : []),
       ["most hopeful", argmax((t) => agent.mean[t])],
       ["least hopeful", argmax((t) => -agent.mean[t])],
