@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
 from mcclt.config import VARIANTS
@@ -526,3 +527,38 @@ def test_prints_unfolded_light_and_without_controls(tab, written):
     assert tab.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
     assert [d for d in every(tab, "details") if d.get_attribute("open") is None]
+
+
+# --- a comparison of the user's own ----------------------------------------------------------------------------
+
+
+def test_a_comparison_is_about_what_was_compared(store):
+    results = dataclasses.replace(store.load(), reproduction=False)
+    text = report.page(results, {})
+    found = Page(text)
+    assert "6 variants on Hopper-v4, HalfCheetah-v4" in found.text
+    for word in ("not measured", "paper’s variants", "Verdicts", "TMLR"):
+        assert word not in found.text
+    assert [i for i in found.ids() if i in ("answer", "verdicts", "tables", "curves", "calibration", "provenance")] == [
+        "answer",
+        "curves",
+        "calibration",
+        "provenance",
+    ]
+    rows = report.comparison(results)["Hopper-v4"]
+    first, second = rows[0]["row"], rows[1]["row"]
+    assert first.against is None and first.series.variant == "plain"
+    a, b = second.series.scores, first.series.scores
+    assert second.improvement == np.mean((a[:, None] > b[None]) + 0.5 * (a[:, None] == b[None]))
+    welch = scipy.stats.ttest_ind(a, b, equal_var=False)
+    low, high = welch.confidence_interval()
+    np.testing.assert_allclose([second.against.low, second.against.high], [low, high])
+    for one in (rows[0]["dots"], rows[1]["mean"], rows[1]["difference"]):
+        assert one and all(0 <= place <= 100 for place in one)
+
+
+def test_reproduce_marks_its_store(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    assert not store.load().reproduction
+    store.mark_reproduction()
+    assert Store(tmp_path / "s").load().reproduction and Store(tmp_path / "s").id == store.id

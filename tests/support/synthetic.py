@@ -94,6 +94,7 @@ def make_store(
 ) -> Store:
     """Scores are 1,000 + lift·(place of the variant in the list), with a spread of 50 over seeds."""
     store = Store(path, create=True)
+    store.mark_reproduction()
     for task in tasks:
         for algo in algos:
             for place, variant in enumerate(variants):

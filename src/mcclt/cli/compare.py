@@ -65,29 +65,24 @@ class Compare(Machinery):
 
 
 def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
-    """Each variant, and how it differs from the first of its task and algorithm; p-values are Holm's over them all."""
+    """Each variant, and how it differs from the first of its task and algorithm."""
     from mcclt.cli.tables import table_of
-    from mcclt.experiments.analysis import stats
+    from mcclt.experiments.analysis.first import against_first
 
     wanted = {setup.key: setup for setup, _ in cells}
     results = {(s.task, s.name, s.digest): s for s in store.load().series}
-    found = [results[key] for key in wanted if key in results]
-    firsts = {(s.task, s.algo): s for s in reversed(found)}
-    pairs = [(s, firsts[s.task, s.algo]) for s in found if s is not firsts[s.task, s.algo]]
-    differences = [stats.compare(a.scores, b.scores, a.label, b.label) for a, b in pairs]
-    adjusted = stats.holm([d.p for d in differences])
-    known = {id(a): (d, p) for (a, _), d, p in zip(pairs, differences, adjusted, strict=True)}
-    for task in dict.fromkeys(s.task for s in found):
-        columns = ("variant", "seeds", "mean", "± SE over seeds", "against the first", "95 % interval", "p (Holm)")
+    found = against_first([results[key] for key in wanted if key in results])
+    columns = ("variant", "seeds", "mean", "± SE", "to the first", "95 % interval", "P(better)", "p (Holm)")
+    for task, rows in found.items():
         table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps")
-        for s in (s for s in found if s.task == task):
-            summary = stats.summarise(s.scores)
-            row = [s.name, str(summary.n), f"{summary.mean:,.1f}", f"{summary.se:,.1f}" if summary.n > 1 else "–"]
-            if id(s) in known:
-                d, p = known[id(s)]
-                interval = f"{d.low:+,.1f} … {d.high:+,.1f}" if d.p is not None else "–"
-                row += [f"{d.difference:+,.1f}", interval, f"{p:.3f}" if p is not None else "–"]
-            table.add_row(*row)
+        for row in rows:
+            n, d = row.summary.n, row.against
+            words = [row.series.name, str(n), f"{row.summary.mean:,.1f}", f"{row.summary.se:,.1f}" if n > 1 else "–"]
+            if d is not None:
+                words.append(f"{d.difference:+,.1f}")
+            if d is not None and row.p is not None:
+                words += [f"{d.low:+,.1f} … {d.high:+,.1f}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
+            table.add_row(*words)
         console.print(table)
-    for sentence in dict.fromkeys(d.why for d in differences if d.why):
-        console.print(sentence, soft_wrap=True)
+    for why in dict.fromkeys(r.against.why for rows in found.values() for r in rows if r.against and r.against.why):
+        console.print(why, soft_wrap=True)

@@ -87,6 +87,7 @@ class Reproduce(Machinery):
         enough = "paper" if nothing or (self.steps and seeds) else None  # nothing is left for a scale to say
         scale = plan.SCALES[self.scale or enough or _ask(self.store, parts, tasks, cells_at, console)]
         store = Store(self.store, create=True)
+        store.mark_reproduction()
         tally = self.compute(store, cells_at(scale), console)
         if plan.TABLES["2"] in parts:
             _measure_costs(store, tasks, console)

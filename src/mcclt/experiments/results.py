@@ -139,6 +139,8 @@ class Results:
     timings: tuple[dict[str, Any], ...] = ()
     """Measured costs (table 2), one per machine and task."""
     path: Path | None = None
+    reproduction: bool = True
+    """Whether they are of the paper, and not somebody's own comparison."""
     _main: dict[tuple[str, str, str], Series] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -209,6 +211,7 @@ def gather(
     problems: Sequence[str] = (),
     timings: Sequence[dict[str, Any]] = (),
     path: Path | None = None,
+    reproduction: bool = True,
 ) -> Results:
     """Puts results together by setup; `settings` by (task, name, digest)."""
     groups = grouped(((r.task, r.algo, r.variant, r.digest), r) for r in sorted(results, key=lambda r: r.seed))
@@ -217,7 +220,7 @@ def gather(
         for (task, algo, variant, digest), members in groups.items()
     ]
     series.sort(key=lambda s: (_task_order(s.task), s.algo, _variant_order(s.variant), s.digest))
-    return Results(tuple(series), tuple(problems), tuple(timings), path)
+    return Results(tuple(series), tuple(problems), tuple(timings), path, reproduction)
 
 
 def _most_trained(series: Sequence[Series]) -> tuple[str, int]:

@@ -65,6 +65,8 @@ class Store:
             if data["format"] != FORMAT:
                 raise ValueError
             self.id = str(data["id"])
+            self.reproduction = data.get("reproduction") is True
+            """Whether it is of the paper, and not somebody's own comparison."""
             newer = int(data["version"]) > VERSION
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise StoreError(f"{marker} was not written by mcclt: choose another --store.") from None
@@ -84,6 +86,15 @@ class Store:
             if not marker.exists():
                 data = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8)}
                 files.write_atomically(marker, (json.dumps(data) + "\n").encode())
+
+    def mark_reproduction(self) -> None:
+        """Notes that it is one: its report then looks at the paper's claims."""
+        if not self.reproduction:
+            marker = self.path / "store.json"
+            with self.changing(marker):
+                data = json.loads(files.read(marker)) | {"reproduction": True}
+                files.write_atomically(marker, (json.dumps(data) + "\n").encode())
+            self.reproduction = True
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -220,7 +231,7 @@ class Store:
                 results += own
                 settings |= {(r.task, f"{r.algo}-{r.variant}", r.digest): known for r in own}
         timings, damaged = self._all((self.path / "timings").glob("*.json"), cell_files.read_timing)
-        return gather(results, settings, [*problems, *damaged], [*timings.values()], self.path)
+        return gather(results, settings, [*problems, *damaged], [*timings.values()], self.path, self.reproduction)
 
     def tasks(self) -> list[Path]:
         """Of each task that has results the folder of its loose ones, whether it has some or all are packed."""

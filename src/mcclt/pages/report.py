@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mcclt.config import VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures, filling, tables
-from mcclt.experiments.analysis import calibration, claims, pooled
+from mcclt.experiments.analysis import calibration, claims, first, pooled
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.experiments.store import StoreError
 from mcclt.pages import provenance
@@ -20,6 +20,8 @@ from mcclt.pages.curves import curves
 from mcclt.pages.rendering import count, render, short
 from mcclt.storage import files
 
+COMPARED = ("learning_curves", "calibration")
+"""Figures that say something of a user's own comparison."""
 VERDICTS = {"confirmed": "✓", "not confirmed": "≈", "opposite": "✕", "not measured": "○"}
 """A sign for each, so that none is told by its colour alone."""
 
@@ -65,6 +67,9 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
     return render(
         "report",
         curves(results),
+        reproduction=results.reproduction,
+        title=_title(results),
+        comparison={} if results.reproduction else comparison(results),
         store=str(results.path or "results"),
         finished=max(str(r.provenance.get("finished", "")) for s in results.series for r in s.results)[:10],
         summary=_summary(results),
@@ -102,6 +107,8 @@ def _draw(results: Results, folder: Path) -> dict[str, str] | None:
     drawings = {}
     try:
         for name, make in figures.FIGURES.items():
+            if not results.reproduction and name not in COMPARED:
+                continue
             figure = make(results)
             if figure is not None:
                 figures.save(figure, folder, name)
@@ -109,6 +116,41 @@ def _draw(results: Results, folder: Path) -> dict[str, str] | None:
     except MissingExtraError:
         return None
     return drawings
+
+
+def _title(results: Results) -> str:
+    if results.reproduction:
+        return "Normality-guided reinforcement learning, reproduced"
+    names = [variant_label(variant) for variant in results.variants]
+    who = ", ".join(names) if len(names) < 5 else f"{len(names)} variants"
+    return f"{who} on {', '.join(results.tasks) if len(results.tasks) < 4 else count(len(results.tasks), 'task')}"
+
+
+def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
+    """Every variant of each task: its seeds and how it differs from the first, as places on a line from 0 to 100."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task, rows in first.against_first(results.mains).items():
+        scores = [x for row in rows for x in (*row.series.scores, row.summary.low, row.summary.high) if np.isfinite(x)]
+        ends = [x for row in rows if row.against for x in (row.against.low, row.against.high, 0.0) if np.isfinite(x)]
+        found[task] = [
+            {
+                "row": row,
+                "dots": _places(row.series.scores, scores),
+                "mean": _places([row.summary.mean, row.summary.low, row.summary.high], scores),
+                "zero": _places([0.0], ends),
+                "difference": _places([row.against.difference, row.against.low, row.against.high], ends)
+                if row.against
+                else [],
+            }
+            for row in rows
+        ]
+    return found
+
+
+def _places(values: Any, among: Sequence[float]) -> list[float]:
+    """Where numbers are between the least and the greatest of others, in per cent; those that are not known are not."""
+    low, high = min(among, default=0.0), max(among, default=1.0)
+    return [round(100 * (float(x) - low) / max(high - low, 1e-12), 2) for x in values if np.isfinite(x)]
 
 
 def _summary(results: Results) -> str:
