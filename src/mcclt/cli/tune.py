@@ -4,7 +4,6 @@ import contextlib
 import functools
 import re
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -161,31 +160,30 @@ class Tune(Machinery):
 
     def _measure(self, tuner: "Tuner", console: "Console", seeds: int) -> None:
         """The cost of a search, measured and not begun."""
-        speed = _Speed()
+        seen: list[Status] = []
 
         def look(status: "Status") -> None:
-            speed.see(status)
-            if speed.known:
+            seen.append(status)
+            if len(seen) == LOOK:
                 raise _Enough
 
         with contextlib.suppress(_Enough):
             tuner.run(look)
         console.print(self._cost(tuner, seeds), soft_wrap=True)
-        console.print(speed.sentence(tuner.plan.expected_steps * len(tuner.structures)), soft_wrap=True)
+        console.print(_duration(seen, tuner.plan.expected_steps * len(tuner.structures)), soft_wrap=True)
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
         from mcclt.cli.display import SearchDisplay
 
-        speed, said = _Speed(), False
+        seen: list[Status] = []
 
         def tell(status: "Status") -> None:
-            nonlocal said
             display.show(status)
-            speed.see(status)
-            if speed.known and not said and not self.quiet:
-                said = True
-                display.say(speed.sentence(status.expected - status.steps))
+            if len(seen) < LOOK:
+                seen.append(status)
+                if len(seen) == LOOK and not self.quiet:
+                    display.say(_duration(seen, status.expected - status.steps))
 
         try:
             with SearchDisplay(console, self.quiet) as display:
@@ -230,30 +228,14 @@ class _Enough(Exception):
     """The speed is known."""
 
 
-class _Speed:
-    """Steps per second after the first updates, which compile."""
-
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, int]] = []
-        self.compiling = 0.0
-
-    def see(self, status: "Status") -> None:
-        """Another update was made."""
-        self._seen.append((time.perf_counter(), status.steps))
-        self.compiling = status.compiling
-
-    @property
-    def known(self) -> bool:
-        return len(self._seen) >= LOOK
-
-    def sentence(self, steps: int) -> str:
-        """How long so many steps take, at the speed of the last updates."""
-        (began, before), (now, after) = self._seen[1], self._seen[-1]
-        speed = (after - before) / max(now - began, 1e-9)
-        return (
-            f"{speed:,.0f} steps/s here after {self.compiling:.0f} s of compiling: the search takes about "
-            f"{steps / speed / 60:,.0f} min, if places stay taken."
-        )
+def _duration(seen: "list[Status]", steps: int) -> str:
+    """How long so many steps take, at the speed of the last updates seen: the first compile."""
+    _, first, *_, last = seen
+    speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
+    return (
+        f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
+        f"{steps / speed / 60:,.0f} min, if places stay taken."
+    )
 
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
