@@ -254,13 +254,8 @@ class _Cell:
 def _returns(results: Results, table: str, title: str, labels: dict[str, str], against: str, paper_mark: str) -> Table:
     """A table of final returns: variants down, tasks across, one section per algorithm, the paper's below ours.
 
-    Args:
-        results: the store.
-        table: its number in the paper.
-        title: of the table.
-        labels: of its rows, by variant.
-        against: the variant that MC-CLT is tested against, for the `*`.
-        paper_mark: the entry of the paper's data that stands for its own `*`.
+    `labels` are those of the rows, by variant. MC-CLT is tested `against` a variant for the `*`; the paper's own `*` is
+    where its data has `paper_mark`.
     """
     shown = [s for s in results.mains if s.variant in labels]
     if not shown:

@@ -84,15 +84,10 @@ def _scores(
             f"They are not comparable: {one.label} trained for {one.steps:,} steps, {other.label} for {other.steps:,}."
         )
     if one.configs and other.configs and not one.configs & other.configs:
-        return (
-            f"They are not comparable: {one.label} was trained in the configuration {_either(one.configs)!r}, "
-            f"{other.label} in {_either(other.configs)!r}."
-        )
+        first, second = (" or ".join(sorted(s.configs)) for s in (one, other))
+        trained = f"{one.label} was trained in the configuration {first!r}, {other.label} in {second!r}"
+        return f"They are not comparable: {trained}."
     return speed.scores_of(measure, one, other, results.main(one.task, one.algo, "plain"))
-
-
-def _either(configs: frozenset[str]) -> str:
-    return " or ".join(sorted(configs))
 
 
 def contrast_text(c: Contrast) -> str:

@@ -96,13 +96,8 @@ def clustered_improvement(
     of them the interval is a rough one. By simulation it holds the truth in 89, 95 and 93 % of cases (three, five,
     eight tasks) where the effect varies over tasks a third as much as over seeds, and in 78, 85 and 91 % where as much.
 
-    Args:
-        tasks: list over tasks of lists over their settings (algorithms) of (a [n_a], b [n_b]).
-        rng: of the draws.
-        draws: how many.
-
-    Returns:
-        The probability, low and high; the last two are NaN below two tasks or with one seed somewhere.
+    `tasks` lists, for each task, the scores (a [n_a], b [n_b]) of its settings (algorithms). The interval is NaN
+    below two tasks or with one seed somewhere.
     """
     matrices = [[wins(a, b) for a, b in settings] for settings in tasks]
     k = len(tasks)

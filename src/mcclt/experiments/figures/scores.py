@@ -32,6 +32,8 @@ def learning_curves(results: Results) -> Figure | None:
     shown = {s: curve for s in results.mains if s.variant in variants and len((curve := learning_curve(s))[0])}
     if not shown:
         return None
+    from matplotlib.ticker import EngFormatter
+
     cells = style.by_setting(shown)
     figure, axes = style.panels(len(cells))
     for ax, ((task, algo), drawn) in zip(axes, cells.items(), strict=True):
@@ -42,7 +44,7 @@ def learning_curves(results: Results) -> Figure | None:
                 ax.plot([1, 1.035], [paper, paper], color=style.colour(series.variant), **tick)
         style.heading(ax, style.folded(task), algo.upper())
         ax.set_xlim(0, max(shown[series][0][-1] for series in drawn))
-        style.step_axis(ax)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500k, 1M
     style.axis_names(figure, "environment steps", "return")
     tick = {"color": style.SOFT, "marker": "_", "markersize": 6, "markeredgewidth": 2, "linewidth": 0}
     there = {s.variant for s in shown}

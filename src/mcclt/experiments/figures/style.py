@@ -215,10 +215,10 @@ def heading(ax: Axes, title: str, note: str = "") -> None:
         ax.annotate(note, (0, 1), (0, 4), "axes fraction", "offset points", color=SOFT, linespacing=1.05)
 
 
-def folded(name: str, longest: int = 16) -> str:
+def folded(name: str) -> str:
     """A long name on two lines: InvertedDouble, Pendulum-v4."""
     breaks = [m.start() for m in re.finditer(r"(?<=[a-z])(?=[A-Z])", name)]
-    if len(name) <= longest or not breaks:
+    if len(name) <= 16 or not breaks:
         return name
     place = min(breaks, key=lambda b: abs(b - len(name) / 2))
     return f"{name[:place]}\n{name[place:]}"
@@ -255,13 +255,6 @@ def line_and_band(ax: Axes, x: np.ndarray, rows: np.ndarray, variant: str) -> No
     mean, low, high = stats.mean_band(rows)
     ax.fill_between(x, low, high, color=colour(variant), alpha=0.18, linewidth=0)
     ax.plot(x, mean, **line(variant))
-
-
-def step_axis(ax: Axes) -> None:
-    """0, 500k, 1M."""
-    from matplotlib.ticker import EngFormatter
-
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def dots(ax: Axes, x: np.ndarray, y: np.ndarray, variant: str) -> None:
