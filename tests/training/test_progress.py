@@ -13,12 +13,12 @@ def row(group: str, value: float | None, seed: int = 0) -> dict[str, Any]:
 
 
 def test_describe() -> None:
-    assert describe([]) == ""
-    assert describe([row("a", None)]) == "a –"
-    assert describe([row("a", 12.4)]) == "a return 12"
+    assert describe([]) == []
+    assert describe([row("a", None)]) == ["a –"]
+    assert describe([row("a", 12.4)]) == ["a return 12"]
     # mean 4, sample standard deviation √((4+0+4)/2) = 2
-    assert describe([row("a", 2.0), row("a", 4.0, 1), row("a", 6.0, 2)]) == "a return 4 ± 2 (3 seeds)"
-    assert describe([row("a", 2.0), row("b", 7.0), row("a", None, 1)]) == "a return 2  b return 7"
+    assert describe([row("a", 2.0), row("a", 4.0, 1), row("a", 6.0, 2)]) == ["a return 4 ± 2 (3 seeds)"]
+    assert describe([row("a", 2.0), row("b", 7.0), row("a", None, 1)]) == ["a return 2", "b return 7"]
 
 
 class Fake:

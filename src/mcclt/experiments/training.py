@@ -117,7 +117,7 @@ class _Reporter:
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         from mcclt.training.progress import describe
 
-        self._text = describe(rows) if rows else self._text  # rows may wait for an evaluation
+        self._text = "  ".join(describe(rows)) if rows else self._text  # rows may wait for an evaluation
         self._report(trainer.step, self._text)
 
     def on_message(self, text: str) -> None:

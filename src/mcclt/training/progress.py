@@ -3,8 +3,10 @@
 import time
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from mcclt.storage.trackers import Row
 from mcclt.training.trainer import Trainer
@@ -14,7 +16,7 @@ LINES = 20
 
 
 class Display:
-    """A `rich` bar with steps/s, time left, and the mean return with its spread over seeds, per group."""
+    """A `rich` bar with steps/s and time left; below it for each group the mean return with its spread over seeds."""
 
     def __init__(self, console: Console, total: int, start: int, every: int | None = None) -> None:
         """For a training of `total` steps; with a line after `every` so many updates, in place of the bar."""
@@ -22,42 +24,46 @@ class Display:
         self._live = console.is_terminal and every is None
         self._began, self._start = time.perf_counter(), start
         self._printed = start * LINES // total
-        self._text = ""
+        self._groups: list[str] = []
         if self._live:
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
+                BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 TextColumn("steps  {task.fields[fps]}"),
                 TimeRemainingColumn(elapsed_when_finished=True),
                 console=console,
+                expand=True,
             )
             self._task = self._bar.add_task("training", total=total, completed=start, fps="compiling…")
+            self._screen = Live(self._bar, console=console)
 
     def __enter__(self) -> "Display":
         """Starts the bar."""
         if self._live:
-            self._bar.start()
+            self._screen.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leaves the last state of the bar on the screen."""
         if self._live:
-            self._bar.stop()
+            self._screen.stop()
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         """Moves the bar, or prints one of about `LINES` lines."""
         step = min(trainer.step, self.total)
         elapsed = time.perf_counter() - self._began
         fps = (step - self._start) * len(trainer.agents) / max(elapsed, 1e-9)
-        self._text = describe(rows) if rows else self._text
+        self._groups = describe(rows) if rows else self._groups
         if self._live:
-            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all", description=self._text)
+            self._bar.update(self._task, completed=step, fps=f"{fps:,.0f} steps/s in all")
+            lines = (Text(line, overflow="ellipsis", no_wrap=True) for line in self._groups)
+            self._screen.update(Group(self._bar, *lines))
         elif self._due(step, trainer) or trainer.finished:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
+            text = "  ".join(self._groups)
             self.console.print(
-                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {self._text}",
+                f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {text}",
                 soft_wrap=True,
                 markup=False,
                 emoji=False,
@@ -71,7 +77,7 @@ class Display:
         self.console.print(text, soft_wrap=True, markup=False, emoji=False)
 
 
-def describe(rows: list[Row]) -> str:
+def describe(rows: list[Row]) -> list[str]:
     """`mcclt 3021 ± 150 (8 seeds)` for each group at the last update: mean and standard deviation over seeds."""
     rows = [row for row in rows if row.get("update") == rows[-1].get("update")]
     parts = []
@@ -84,7 +90,7 @@ def describe(rows: list[Row]) -> str:
         else:
             spread = np.std(returns, ddof=1)
             parts.append(f"{group} return {np.mean(returns):.0f} ± {spread:.0f} ({len(returns)} seeds)")
-    return "  ".join(parts)
+    return parts
 
 
 class Quiet:
