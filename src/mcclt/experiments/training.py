@@ -1,14 +1,12 @@
 """Trains the agents of a unit and measures them. A pure function of the unit, apart from where it keeps its state."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +20,14 @@ from mcclt.experiments.analysis import calibration
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
-from mcclt.method.critics import Prediction
-from mcclt.method.learner import AgentState, Learner
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint, files, runs
 from mcclt.storage.trackers import Row
+from mcclt.training.agent import Agent
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
 from mcclt.training.model import only_group, only_seed
-from mcclt.training.population import Program, Together, map_agents, split
+from mcclt.training.population import map_agents
 from mcclt.training.trainer import TRAINING, Trainer
 
 POINTS = 50
@@ -180,10 +177,8 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
     middle and last step, `t`. `calibration`: see `calibration.measure`, over all episodes. Nothing of an agent whose
     environment failed.
     """
-    config, spec = trainer.config, trainer.spec
-    horizon = spec.max_episode_steps or 1000
-    seeds = np.array([seed for _, seed in trainer.agents], np.uint32)
-    shape = (horizon, PROBE_EPISODES)
+    spec, seeds = trainer.spec, np.array([seed for _, seed in trainer.agents], np.uint32)
+    shape = (spec.max_episode_steps or 1000, PROBE_EPISODES)
 
     def draw(seed: jax.Array) -> jax.Array:
         return trainer.policy.noise(stream(seed, Purpose.PROBE), shape)
@@ -193,43 +188,28 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
         stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
         rollout, _, faults = trainer.act_in(env, obs, map_agents(draw)(seeds), stats, raise_faults=False)
-    rollout = jax.tree.map(np.asarray, rollout)
-
-    def believe(learner: Learner, state: AgentState, obs: jax.Array) -> tuple[Prediction, jax.Array]:
-        prediction = learner.predict(state, obs.reshape(-1, obs.shape[-1]))
-        return prediction, learner.weights(state, prediction.error)
-
-    parts = dict(zip(trainer.learners, split(rollout, len(trainer.learners)), strict=True))
-    programs = {
-        name: Program(("believe", learner.key("study")), partial(believe, learner))
-        for name, learner in trainer.learners.items()
-    }
-    believed = Together(programs)(
-        # What a belief needs, and no more: groups can only be joined if their arguments are of one form.
-        {
-            name: (dataclasses.replace(state, policy=None, policy_opt=None, critic_opt=None), parts[name].obs)
-            for name, state in trainer.states.items()
-        }
-    )
+    rollout, states = jax.tree.map(np.asarray, (rollout, trainer.states))  # [A, T, E, ...]
+    reward, terminated, truncated = (x.swapaxes(0, 1) for x in (rollout.reward, rollout.terminated, rollout.truncated))
+    gammas = np.array([[trainer.learners[name].config.gamma] for name, _ in trainer.agents])
+    returns, known = calibration.monte_carlo(reward, terminated, truncated, gammas)
     probes: list[dict[str, Any]] = []
-    for name, learner in trainer.learners.items():
-        part, gamma = jax.tree.map(lambda x: x.swapaxes(0, 1), parts[name]), learner.config.gamma  # [T, A, E, ...]
-        returns, known = calibration.monte_carlo(part.reward, part.terminated, part.truncated, gamma)
-        prediction, weight = jax.tree.map(lambda x: np.asarray(x, float), believed[name])
-        for i in range(len(config.seeds)):
-            beliefs = {"mean": prediction.mean, "std": prediction.std, "error": prediction.error, "weight": weight}
-            beliefs = {k: v[i].reshape(shape) for k, v in beliefs.items()}
-            followed = np.where(known[:, i], returns[:, i], np.nan)
-            ended = (part.terminated | part.truncated)[:, i]
-            bars = prediction.bars[i].reshape(*shape, -1)
-            probes.append({"gamma": gamma, **_describe(beliefs, bars, part.reward[:, i], followed, ended)})
+    for a, (name, seed) in enumerate(trainer.agents):
+        i = a % len(trainer.config.seeds)
+        state = jax.tree.map(lambda x, i=i: x[i], states[name])
+        agent = Agent(spec.task, seed, trainer.step, spec, trainer.learners[name], state)
+        with jax.default_matmul_precision("float32"):
+            belief = agent.believe(rollout.obs[a].reshape(-1, spec.obs_size))
+        found = {k: np.asarray(v, float).reshape(*shape, *v.shape[1:]) for k, v in vars(belief).items()}
+        followed = np.where(known[:, a], returns[:, a], np.nan)
+        ended = (terminated | truncated)[:, a]
+        probes.append({"gamma": agent.config.gamma, **_describe(found, reward[:, a], followed, ended)})
     for fault in faults:
         probes[fault.agent] = {}
     return probes
 
 
 def _describe(
-    beliefs: dict[str, np.ndarray], bars: np.ndarray, reward: np.ndarray, followed: np.ndarray, ended: np.ndarray
+    beliefs: dict[str, np.ndarray], reward: np.ndarray, followed: np.ndarray, ended: np.ndarray
 ) -> dict[str, Any]:
     """What is kept of one agent's episodes, from arrays [T, E, ...]; see `probe`."""
     lengths = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, len(ended))  # of the first episodes
@@ -237,10 +217,10 @@ def _describe(
     t = np.unique(np.linspace(0, length - 1, min(length, PROBE_POINTS)).round().astype(int))
     moments = [0, (length - 1) // 2, length - 1]
     known = ~np.isnan(followed)
+    columns = {name: beliefs[name] for name in ("mean", "std", "error", "weight")}
+    columns |= {"reward": reward, "return": followed}
     return {
-        "episode": {"t": t}
-        | {k: v[t, e] for k, v in beliefs.items()}
-        | {"reward": reward[t, e], "return": followed[t, e]},
-        "bars": {"t": moments, "values": bars[moments, e]},
+        "episode": {"t": t} | {name: column[t, e] for name, column in columns.items()},
+        "bars": {"t": moments, "values": beliefs["bars"][moments, e]},
         "calibration": calibration.measure(followed[known], beliefs["mean"][known], beliefs["std"][known]),
     }

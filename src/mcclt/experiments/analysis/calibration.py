@@ -19,7 +19,7 @@ NEGLIGIBLE = 0.01
 
 
 def monte_carlo(
-    reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, gamma: float
+    reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, gamma: float | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discounted returns G_t = r_t + γ G_{t+1} within each episode, and where they are known: [T, ...] like all given.
 
