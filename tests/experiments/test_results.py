@@ -93,10 +93,11 @@ def test_the_configurations_of_a_series(task: str, algo: str, config: str, expec
 
 
 def test_settings_that_a_result_does_not_know_are_no_other_configuration() -> None:
-    """A setting of a later version has the default that the digest takes; one that is stored counts as it is."""
+    """One that only one version knows has the default that the digest takes; one that both know counts as it is."""
     setup = make_setup("Ant-v4", "ppo", "mcclt", "authors")
     older = {name: value for name, value in setup.settings.items() if name != "trunk"}
-    for stored, expected in ((older, {"authors"}), (setup.settings | {"trunk": "another"}, set())):
+    newer, other = setup.settings | {"colour": "blue"}, setup.settings | {"trunk": "another"}
+    for stored, expected in ((older, {"authors"}), (newer, {"authors"}), (other, set())):
         (series,) = gather([make_result(setup, 0, 1.0)], {setup.key: stored}).series
         assert series.configs == expected
 
