@@ -24,10 +24,11 @@ from drivers import SMALL, Recorder, cells_of, content, tiny
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.errors import CheckpointError
 from mcclt.experiments import training
+from mcclt.experiments.curve import POINTS, read_rows, thin
 from mcclt.experiments.results import Result
 from mcclt.experiments.runner import run_cells
 from mcclt.experiments.store import Store
-from mcclt.experiments.training import POINTS, PROBE_EPISODES, probe, read_rows, thin, train_unit
+from mcclt.experiments.training import PROBE_EPISODES, probe, train_unit
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.experiments.workers import InProcess
 from mcclt.method.critics import CRITICS

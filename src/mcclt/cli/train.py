@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,3 +259,4 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
         raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
     if not quiet:
         console.print(f"Run directory: {directory.path}", soft_wrap=True)
+        console.print(f"Look at it:  mcclt report {shlex.quote(str(directory.path))}", soft_wrap=True)

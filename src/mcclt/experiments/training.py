@@ -1,7 +1,6 @@
 """Trains the agents of a unit and measures them. A pure function of the unit, apart from where it keeps its state."""
 
 import contextlib
-import json
 import math
 import shutil
 import time
@@ -17,6 +16,7 @@ import numpy as np
 from mcclt import __version__, interrupts
 from mcclt.errors import CheckpointError, InaccessibleError
 from mcclt.experiments.analysis import calibration
+from mcclt.experiments.curve import read_rows, thin
 from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
@@ -30,18 +30,6 @@ from mcclt.training.model import only_group, only_seed
 from mcclt.training.population import map_agents
 from mcclt.training.trainer import TRAINING, Trainer
 
-POINTS = 50
-"""Points of a stored learning curve, about; evaluations are kept besides."""
-COLUMNS = (
-    "eval/mean_reward",
-    "rollout/ep_rew_mean",
-    "value/std",
-    "value/normality_error",
-    "weight/mean",
-    "weight/temperature",
-    "train/explained_variance",
-)
-"""What is kept of the metrics."""
 PROBE_EPISODES = 8
 PROBE_POINTS = 100
 """Points kept of a probed episode."""
@@ -145,24 +133,6 @@ def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
     machine = {name: known[name] for name in ("cpu", "cpu_count", "platform", "python", "packages")}
     times = {"started": started, "finished": known["started"]}
     return own | {"device": ", ".join(known["devices"])} | machine | times
-
-
-# --- learning curves -------------------------------------------------------------------------------------------
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The metrics of a run, one row per update and agent."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def thin(rows: list[Row]) -> dict[str, np.ndarray]:
-    """One agent's rows as columns, at about `POINTS` updates, the last among them, and at every evaluation."""
-    stride = max(1, len(rows) // POINTS)
-    last = len(rows) - 1
-    kept = [row for i, row in enumerate(rows) if (last - i) % stride == 0 or "eval/mean_reward" in row]
-    columns = [name for name in COLUMNS if any(name in row for row in kept)]
-    curve = {name: np.array([row.get(name, math.nan) for row in kept], float) for name in columns}
-    return {"step": np.array([row["step"] for row in kept], float), **curve}
 
 
 # --- what the critics believe ----------------------------------------------------------------------------------

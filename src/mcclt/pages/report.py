@@ -26,12 +26,14 @@ VERDICTS = {"confirmed": "✓", "not confirmed": "≈", "opposite": "✕", "not 
 """A sign for each, so that none is told by its colour alone."""
 
 
-def write(results: Results, folder: Path) -> Path:
+def write(results: Results, folder: Path, repeat: Sequence[str] | None = None, refresh: int = 0) -> Path:
     """Writes report.html, tables/ and figures/ into a folder.
 
     Args:
         results: of a store, complete or not.
         folder: made if need be; earlier reports there are replaced.
+        repeat: the commands that repeat everything; unset: those that fill a store.
+        refresh: seconds after which an open page reads itself again; 0: never.
 
     Returns:
         The path of report.html, which needs none of the other files.
@@ -46,19 +48,25 @@ def write(results: Results, folder: Path) -> Path:
     try:
         _write_tables(results, folder / "tables")
         drawings = _draw(results, folder / "figures")
-        files.write_atomically(path, page(results, drawings).encode())
+        files.write_atomically(path, page(results, drawings, repeat, refresh).encode())
     except OSError as error:
         raise StoreError(f"Cannot write the report to {folder}: {error.strerror or error}.") from None
     return path
 
 
-def page(results: Results, drawings: dict[str, str] | None) -> str:
-    """The whole page.
+def page(
+    results: Results, drawings: dict[str, str] | None, repeat: Sequence[str] | None = None, refresh: int = 0
+) -> str:
+    """The whole page; see `write`.
 
     Args:
         results: of a store; at least one.
         drawings: figures as inline SVG, by name; None if there was nothing to draw them with.
+        repeat: the commands that repeat everything.
+        refresh: seconds after which it reads itself again.
     """
+    if repeat is None:
+        repeat = [*filling.repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])]
     verdicts = claims.verdicts(results)
     tally = Counter(v.verdict for v in verdicts)
     seeds = provenance.seeds(results)
@@ -90,7 +98,8 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
         paper=len(VARIANTS),
         properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
-        repeat=[*filling.repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])],
+        repeat=repeat,
+        refresh=refresh,
         typed=provenance.commands_as_typed(results),
     )
 
