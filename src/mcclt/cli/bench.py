@@ -1,8 +1,8 @@
 """`mcclt bench`."""
 
-import json
 import os
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,11 +38,13 @@ class Bench(Command):
     """What steps the task; warp measures a whole population on a GPU instead."""
     agents: int = 300
     """warp: how many agents."""
+    json: bool = False
+    """Print the figures as JSON, and nothing else."""
     out: Path | None = None
     """Also write the figures as JSON to this file."""
 
     def run(self) -> None:
-        """Measures, and prints a table and JSON."""
+        """Measures, and prints a table or JSON."""
         for name in ("updates", "width", "agents"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}", "at least 1")
         require(self.population >= 0, f"population = {self.population}", "0 or more")
@@ -53,17 +55,20 @@ class Bench(Command):
         from mcclt.storage import checkpoint
 
         console = plain_console()
-        if self.engine == "warp":
-            console.print(f"Timing {self.task} with {self.agents} agents on the GPU; compiling …")
-            result = time_on_device(self.task, self.agents, self.updates, self.width)
-            show_device(console, result)
+        what = f"{self.algo}, width {self.width}, {os.cpu_count()} cores"
+        what = f"{self.agents} agents on the GPU" if self.engine == "warp" else what
+        with console.status(f"Timing {self.task}, {what}: compiling, then some updates of each part …"):
+            if self.engine == "warp":
+                result = time_on_device(self.task, self.agents, self.updates, self.width)
+            else:
+                result = measure(self.task, self.algo, self.updates, self.width, self.population)
+        if self.json:
+            print(dumps(result))
         else:
-            console.print(f"Timing {self.task}, {self.algo}, width {self.width}, {os.cpu_count()} cores …")
-            result = measure(self.task, self.algo, self.updates, self.width, self.population)
-            show(console, result)
-        print(json.dumps(result))
+            console.print(f"{self.task}, {what}")
+            (show_device if self.engine == "warp" else show)(console, result)
         if self.out:
-            checkpoint.write_atomically(self.out, (json.dumps(result, indent=2) + "\n").encode())
+            checkpoint.write_atomically(self.out, (dumps(result, indent=2) + "\n").encode())
 
 
 def show_device(console: "Console", result: dict[str, Any]) -> None:
@@ -91,19 +96,11 @@ def show(console: "Console", result: dict[str, Any]) -> None:
         f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
         f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"
     )
-    parts = ("whole", "collect", "values", "policy (its)", "critic", "floor")
-    table = table_of(("variant", "steps/s", *parts, "whole/floor", "time/plain", "weights/plain"))
+    table = table_of(("variant", "steps/s", "update", "collect", "policy", "critic", "× floor", "× plain"))
     for row in result["variants"]:
-        s = row["seconds"]
-        table.add_row(
-            row["variant"],
-            f"{row['steps_per_second']:,.0f}",
-            *(f"{s[k]:.3f} s" for k in ("whole", "collect", "values")),
-            f"{s['policy']:.3f} s ({row['policy_iterations']:.0f})",
-            f"{s['critic']:.3f} s",
-            f"{row['floor_seconds']:.3f} s",
-            *(f"{row[k]:.2f}" for k in ("whole_over_floor", "time_over_plain", "parameters_over_plain")),
-        )
+        parts = (f"{row['seconds'][part]:.2f} s" for part in ("whole", "collect", "policy", "critic"))
+        ratios = (f"{row[name]:.2f}" for name in ("whole_over_floor", "time_over_plain"))
+        table.add_row(row["variant"], f"{row['steps_per_second']:,.0f}", *parts, *ratios)
     console.print(table)
     console.print(f"memory {result['memory_mib']:,.0f} MiB")
     if "population" in result:
