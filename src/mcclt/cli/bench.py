@@ -99,8 +99,8 @@ def show(console: "Console", result: dict[str, Any]) -> None:
     table = table_of(("variant", "steps/s", "update", "collect", "policy", "critic", "× floor", "× plain"))
     for row in result["variants"]:
         parts = (f"{row['seconds'][part]:.2f} s" for part in ("whole", "collect", "policy", "critic"))
-        ratios = (f"{row[name]:.2f}" for name in ("whole_over_floor", "time_over_plain"))
-        table.add_row(row["variant"], f"{row['steps_per_second']:,.0f}", *parts, *ratios)
+        times = (f"{row[name]:.2f}" for name in ("whole_over_floor", "time_over_plain"))
+        table.add_row(row["variant"], f"{row['steps_per_second']:,.0f}", *parts, *times)
     console.print(table)
     console.print(f"memory {result['memory_mib']:,.0f} MiB")
     if "population" in result:
