@@ -1,5 +1,6 @@
 """Which setups and seeds make up a table, a figure or an ablation of the paper, and about what they cost."""
 
+import functools
 import os
 import statistics
 from collections.abc import Iterable, Sequence
@@ -153,6 +154,7 @@ def seconds_of(cell: Cell, known: Results | None) -> float:
     return acting / collect + steps * 1e-6 * (LEARN[0] + LEARN[1] * _weights(setup.agent))
 
 
+@functools.lru_cache
 def _weights(agent: AgentConfig) -> int:
     """Of one member of its critic, whichever that is: members share the batch, and so cost as much as one."""
     import jax  # only here: others that read plans do without
