@@ -132,3 +132,28 @@ def test_another_structure_is_refused() -> None:
     with pytest.raises(ConfigError, match="one structure"):
         pool.renew({0: Place(GROUP, 2, dataclasses.replace(BASE, critic_iterations=4))})
     pool.close()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("warp")
+def test_places_of_a_pool_that_lives_on_the_device() -> None:
+    """The same on the engine of a GPU, to the precision of its physics."""
+    pytest.importorskip("mujoco_warp")
+    short = {"n_envs": 2, "steps_per_update": 40, "max_episode_steps": 30, "eval_freq": 80}
+    base = agent(minibatch_size=20)
+    run = dataclasses.replace(RUN, task="Hopper-v5", engine="warp", groups={GROUP: base}, **short)  # type: ignore[arg-type]
+    third = dataclasses.replace(base, gae_lambda=0.5)
+    pool = Pool(
+        run, [Place(GROUP, seed, dataclasses.replace(base, gamma=g)) for seed, g in ((7, 0.9), (7, 0.95), (8, 0.97))]
+    )
+    for _ in range(2):
+        pool.advance()
+    pool.renew({0: Place(GROUP, 9, third)})
+    for _ in range(2):
+        pool.advance()
+    pool = pool.only([0, 2])
+    pool.advance()
+    for x, y in zip(jax.tree.leaves(of_place(pool, 0)), jax.tree.leaves(alone(9, third, 3, run)[0]), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-2, atol=5e-3)
+    assert pool.ages == [3, 5]
+    pool.close()
