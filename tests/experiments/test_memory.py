@@ -7,6 +7,7 @@ from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.experiments import memory
 from mcclt.experiments.setups import make_setup
+from mcclt.method.critics import CRITICS
 
 CONFIG = RunConfig("Hopper-v5")
 
@@ -30,6 +31,12 @@ def test_bytes_of_an_agent(own_critic):
     bellman = AgentConfig(critic="quantile", n_quantiles=200, qr_target="bellman")
     one, other = (memory.agent_bytes(CONFIG, agent, spec(11, 3)) for agent in (shifted, bellman))
     assert other - one == 4 * 2 * 4_000 * (40_000 - 200)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_every_critic_can_be_asked(critic):
+    """None has less to keep than two layers of 128 neurons on 4,000 states, after their activation."""
+    assert memory.agent_bytes(CONFIG, AgentConfig(critic=critic), spec(11, 3)) > 4 * (224_000 + 2 * 4_000 * 128)
 
 
 @pytest.mark.parametrize(("obs", "action", "measured"), [(11, 3, 1.90), (17, 6, 2.13), (105, 8, 3.64)])

@@ -2,6 +2,7 @@
 
 setups.py    what is trained: a variant of the paper with its settings, on a task
 plan.py      which setups and seeds make up a table, a figure or an ablation, and what they cost
+memory.py    how many agents fit on a GPU
 units.py     agents that train together, and how a plan is split into them
 training.py  trains a unit and measures its agents
 workers.py   where units are trained: this process, several, a Ray cluster
