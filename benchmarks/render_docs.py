@@ -13,6 +13,7 @@ from typing import Any
 import one_environment
 import replication
 import trpo_step
+import why
 
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import calibration, claims
@@ -49,6 +50,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
             text = tables.TABLES[name](results).markdown().split("- Missing cells are filled by:")[0]
             found[f"{scale}-table-{name}"] = text.strip()
     one, warp, float32 = (KEPT / name for name in ("one-environment", "engine-warp", "engine-warp-float32"))
+    doubts = why.grouped(why.load(why.RESULTS))
     first, second = (replication.found(path) for path in (STORES["lockstep"], AGAIN))
     return found | {
         "one-environment": one_environment.show(one_environment.one_or_sixteen(one), ("16 × 250", "1 × 4,000")),
@@ -57,6 +59,8 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),
+        "why": why.table(doubts),
+        "why-weights": why.weights_table(doubts),
     }
 
 
@@ -132,6 +136,7 @@ def main() -> None:
         for name in PICTURES[scale]
     }
     drawings["lockstep"] = lockstep(stores["paper"], stores["lockstep"])
+    drawings["why"] = why.figure(why.grouped(why.load(why.RESULTS)))
     for name, figure in drawings.items():
         if figure is not None:
             picture = figures.written(figure, "png", dpi=max(90, WIDTH / figure.get_figwidth()))

@@ -2,14 +2,17 @@
 
 import importlib
 import json
+import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
+import mcclt
 from mcclt.config import RunConfig
 from mcclt.tuning.space import Space, configured
 
@@ -80,3 +83,68 @@ def test_the_search_that_is_timed_is_one_that_can_be_made(script: Any, tmp_path:
     assert found["ratio"] == pytest.approx(found["optuna_sb3_seconds"] / found["mcclt_seconds"])
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"{found['optuna_sb3_seconds']:.0f} s: {found['ratio']:.1f} times" in page.replace("\n", " ")
+
+
+# --- why.py -------------------------------------------------------------------------------------------------------
+
+
+def test_why_measures_an_agent_and_says_what_it_found(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = script("why")
+    monkeypatch.setattr(why, "EPISODES", 3)
+    monkeypatch.setattr(why, "HORIZON", 5)
+    small = {"policy_hidden": (4,), "critic_hidden": (8,), "policy_iterations": 2, "critic_iterations": 2}
+    agent = mcclt.PPO("Hopper-v5", n_envs=2, steps_per_update=64, gamma=0.9, **small).learn(64)
+    model = agent.save(tmp_path / "agent")
+    file = tmp_path / "why.json"
+    monkeypatch.setattr(sys, "argv", ["why.py", "--file", str(file), "measure", str(model), "--returns", "4"])
+    why.main()
+    assert "| PPO on Hopper-v5: MC-CLT |" in capsys.readouterr().out
+    (record,) = why.load(file)
+    returns = np.array(record["returns"])
+    assert returns.shape == (6, 4)
+    assert (returns.std(axis=1) > 0).all(), "other noise, another return"
+    assert len(set(record["t"])) > 1, "moments are spread over the episodes"
+    assert record["weights"]["error"] < -0.99, "weights that seek accuracy fall with the error"
+    assert record["weights"]["falls"] == 1
+    assert record == {"agent": record["agent"], **why.measure(model, returns=4)}, "named randomness: the same again"
+    why.main()
+    assert len(why.load(file)) == 1, "what is there is not measured again"
+
+
+def test_why_counts_nothing_after_a_fall_and_the_critic_beyond_the_horizon(script: Any) -> None:
+    """Rewards 1, γ = 1/2, three steps, V = 8 beyond. The second environment falls at its second step.
+
+    1 + 1/2 + 1/4 + 8/8 = 2.75; 1 + 1/2 = 1.5.
+    """
+    falls = iter([[False, False], [False, True], [False, False]])
+    agent = SimpleNamespace(
+        config=SimpleNamespace(gamma=0.5),
+        noise=lambda purpose, index, count: np.zeros((count, 1)),
+        act=lambda obs, noise: noise,
+        believe=lambda obs: SimpleNamespace(mean=np.full(2, 8.0)),
+    )
+    env = SimpleNamespace(
+        num_envs=2,
+        step=lambda action: SimpleNamespace(obs=None, reward=np.ones(2), terminated=np.array(next(falls))),
+    )
+    np.testing.assert_allclose(script("why").play_on(agent, env, None, 3), [2.75, 1.5])
+
+
+def test_why_finds_the_ceiling_of_errors_that_are_known(script: Any) -> None:
+    """Values off by a known amount, returns with known noise: what the errors themselves reach is the ceiling."""
+    why, rng = script("why"), np.random.default_rng(0)
+    off, noise = rng.normal(0, 2, 400), rng.uniform(1, 8, 400)
+    returns = rng.normal(0, noise[:, None], (400, 16))
+    record = {"mean": off, "std": noise, "error": np.abs(off), "returns": returns}
+    found = why.ranks(record)
+    ceiling = why.ceiling([found["halves"]])
+    assert found["E"] == pytest.approx(ceiling, abs=0.1)
+    assert 0.5 < found["E"] <= ceiling, "noise that differs makes it a little too high"
+    assert found["ceiling, one return"] < 0.5 * ceiling
+    assert found["off"] == pytest.approx(np.sqrt(np.mean(off**2)), rel=0.1)
+    assert found["noise"] == pytest.approx(np.sqrt(np.mean(noise**2)), rel=0.05)
+    assert found["σ, spread"] > 0.9
+    exact = why.ranks(record | {"returns": np.zeros((400, 16))})
+    assert (exact["E"], why.ceiling([exact["halves"]])) == (pytest.approx(1), pytest.approx(1))
