@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mcclt.cli import main
+from mcclt.cli.tune import _duration
+from mcclt.tuning.tuner import Status
 
 SPACE = """
 [search]
@@ -55,6 +57,13 @@ def test_the_cost_is_said_without_beginning(tmp_path: Path, capsys: pytest.Captu
     tune(tmp_path, "--plan")
     assert "the search takes about" in capsys.readouterr().out
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(("left", "said"), [(600_000, "10 min"), (-5, "0 s")])
+def test_how_long_a_search_takes_is_never_negative(left: int, said: str) -> None:
+    """1,000 steps/s; what is expected is a guess, and a search may have made more steps already."""
+    seen = [Status(1_000 * k, 0, (), 1, 1, 1, 1.0, float(k), 2.0, None) for k in range(1, 5)]
+    assert f"1,000 steps/s here after 2 s of compiling: the search takes about {said}, if" in _duration(seen, left)
 
 
 @pytest.mark.parametrize(

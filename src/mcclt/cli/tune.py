@@ -230,11 +230,13 @@ class _Enough(Exception):
 
 def _duration(seen: "list[Status]", steps: int) -> str:
     """How long so many steps take, at the speed of the last updates seen: the first compile."""
+    from mcclt.experiments.plan import describe_seconds
+
     _, first, *_, last = seen
     speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
     return (
         f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
-        f"{steps / speed / 60:,.0f} min, if places stay taken."
+        f"{describe_seconds(max(steps, 0) / speed)}, if places stay taken."
     )
 
 
