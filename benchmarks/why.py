@@ -279,8 +279,8 @@ def figure(found: Found) -> Any:
     """Above: ρ of E and σ with real errors beside the ceiling. Below: ρ of weights with what they may go with."""
     import matplotlib.pyplot as plt
 
-    settings, variants = list(dict.fromkeys(key[:2] for key in found)), list(dict.fromkeys(key[2] for key in found))
-    heavy = list(dict.fromkeys(key[2] for key in weighted(found)))
+    settings = list(dict.fromkeys(key[:2] for key in found))
+    variants, heavy = ([v for v in VARIANTS if any(key[2] == v for key in kind)] for kind in (found, weighted(found)))
     shape = {"figsize": (9, 5.6), "layout": "constrained", "sharex": True, "sharey": "row", "squeeze": False}
     drawing, axes = plt.subplots(2, len(settings), height_ratios=(len(variants), len(CAUSES)), **shape)
     for (task, algo), above, below in zip(settings, *axes, strict=True):
