@@ -42,7 +42,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
         report(unit.config.steps, "")
         return Outcome([(s, make_result(s, seed, 10 * ord(s.variant[0]) + seed, 3)) for s, seed in unit.cells], [])
 
-    def page(results: Results, folder: Path) -> Path:
+    def page(results: Results, folder: Path, *_: object) -> Path:
         """A report takes seconds, and has its own tests."""
         if not results.series:
             raise MccltError("There are no results yet.")

@@ -2,9 +2,10 @@
 
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
@@ -12,6 +13,9 @@ from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Spelling, names
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mcclt.experiments.results import Results
 
 EVERY = 10
 """Seconds between two versions of a page that is followed."""
@@ -37,25 +41,22 @@ class Report(Command):
 
     def run(self) -> None:
         """Writes the report, and says what is wrong with the store."""
-        from mcclt.experiments import runs
         from mcclt.experiments.store import Store
         from mcclt.pages import report
 
         console, first = plain_console(), self.store[0]
         folder = self.out or first / "report"
-        trained = [path for path in self.store if runs.is_run(path)]
+        trained = [path for path in self.store if (path / "config.json").is_file()]
         if len(trained) < len(self.store) and len(self.store) > 1:
             other = next(path for path in self.store if path not in trained)
-            raise ConfigError(
-                f"{other} is not a run directory: several of these make one report, or a single store does."
-            )
+            raise ConfigError(f"{other} is not a run directory: a report is of several of these, or of one store.")
         if self.follow and not trained:
             raise ConfigError(f"--follow is for a run that goes on, and {first} is not a run directory.")
         repeat = [f"mcclt train --config {shlex.quote(str(path / 'config.json'))}" for path in trained] or None
         said = False
         while True:
-            on = self.follow and not all(map(runs.finished, trained))
-            results = runs.results_of(trained) if trained else Store(first).load()
+            on = self.follow and not all((path / "evaluation.json").exists() for path in trained)
+            results = _of_runs(trained) if trained else Store(first).load()
             if results.series or not on:
                 path = report.write(results, folder, repeat, EVERY if on else 0)
                 if not said:
@@ -66,3 +67,9 @@ class Report(Command):
             if not on:
                 return
             time.sleep(EVERY)
+
+
+def _of_runs(paths: Sequence[Path]) -> "Results":
+    from mcclt.experiments.runs import results_of  # with JAX, which a store does not need
+
+    return results_of(paths)

@@ -20,16 +20,6 @@ LAST = {"eval/mean_reward": "their last evaluation", "rollout/ep_rew_mean": "the
 """What stands for final episodes while there are none, the best first."""
 
 
-def is_run(path: Path) -> bool:
-    """Whether `mcclt train` made this directory."""
-    return (path / "config.json").is_file()
-
-
-def finished(path: Path) -> bool:
-    """Whether its final episodes are there."""
-    return (path / "evaluation.json").exists()
-
-
 def results_of(paths: Sequence[Path]) -> Results:
     """The agents of these runs, in their order, by group."""
     configs = {path: stored_config(path) for path in paths}
