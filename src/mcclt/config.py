@@ -255,7 +255,7 @@ class RunConfig:
     """What is trained: a population of agents (groups x seeds) on one task."""
 
     task: str
-    """A task id such as Hopper-v5; `mcclt envs` lists them."""
+    """A task id such as Hopper-v5 (`mcclt envs` lists them), or my_env.py:MyEnv."""
     seeds: tuple[int, ...] = (0,)
     """Seeds that train together: 3 (that one alone), 0,1,2 or 0..7 (both ends included)."""
     steps: int = 1_000_000

@@ -49,7 +49,7 @@ class Train(Command, RunConfig, AgentConfig):
     """
 
     task: Annotated[str, Positional] = ""
-    """A task id such as Hopper-v5; `mcclt envs` lists them."""
+    """A task id such as Hopper-v5 (`mcclt envs` lists them), or my_env.py:MyEnv."""
     seeds: Seeds = RunConfig.seeds
     n_seeds: int | None = None
     """How many seeds: 8 trains the seeds 0 to 7; unset: those of --seeds."""
