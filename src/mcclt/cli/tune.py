@@ -95,7 +95,7 @@ class Tune(Machinery):
 
         console = plain_console()
         if self.backend == "ray":
-            raise ConfigError("--backend ray is for the confirmation alone: search with --confirm 0, on one machine.")
+            raise ConfigError("A search runs on one machine: leave out --backend ray.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
         seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
         plan, space = self.declared()
