@@ -29,7 +29,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 METRIC = r"(?:rollout|eval|train|value|weight|time)/[a-z_]+"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
     """The site, built as `make docs` builds it: any warning, a broken link or anchor among them, is an error."""
     out = tmp_path_factory.mktemp("site")

@@ -260,7 +260,8 @@ def test_there_is_room_for_all_contacts_that_the_geometry_allows(task_id: str) -
 # --- room --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", ["max_contacts", pytest.param("max_constraints", marks=pytest.mark.slow)])
+@pytest.mark.slow  # Warp compiles a model of its own for each
+@pytest.mark.parametrize("setting", ["max_contacts", "max_constraints"])
 def test_too_little_room_is_an_error_that_names_the_setting(setting: str) -> None:
     env = WarpVectorEnv(replace(TASKS["Hopper-v5"], **{setting: 1}), keys_of(4))
     env.reset()
