@@ -40,6 +40,16 @@ def test_plain_lines() -> None:
     assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
 
 
+def test_lines_now_and_then_while_a_unit_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcclt.cli.display.EVERY", -1.0)  # at every occasion
+    to, out = console(terminal=False)
+    with PlanDisplay(to, quiet=False) as display:
+        play(display, split(cells_of(tiny(), 2), 2, False))
+    lines = out.getvalue().splitlines()
+    assert lines[1].split()[:4] == ["128", "/", "256", "steps"] and lines[1].endswith("half [bold]way[/]")
+    assert lines[2].split()[0] == "256" and "2 / 2 cells" in lines[3]
+
+
 def test_quiet() -> None:
     to, out = console(terminal=False)
     with PlanDisplay(to, quiet=True) as display:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcclt.tuning.tuner import Status
 
 EVERY = 30.0
-"""Seconds between lines about a search."""
+"""Seconds between lines about what is under way."""
 
 
 class _Bars:
@@ -23,7 +23,7 @@ class _Bars:
         self.console, self.lines = console, not quiet and not console.is_terminal
         self.bars = Progress(*columns, TimeRemainingColumn(), console=console, **how)
         self.bars.disable = quiet or not console.is_terminal
-        self.began = time.perf_counter()
+        self.began = self._last = time.perf_counter()
 
     def __enter__(self) -> Self:
         """Starts the bars."""
@@ -38,6 +38,12 @@ class _Bars:
         """Prints above the bars."""
         self.console.print(text, soft_wrap=True)
 
+    def now_and_then(self, text: str) -> None:
+        """Prints a line where there are no bars, but not too often."""
+        if self.lines and time.perf_counter() - self._last > EVERY:
+            self._last = time.perf_counter()
+            self.say(text)
+
 
 class SearchDisplay(_Bars):
     """One line: how far, how fast, how full, and the best so far."""
@@ -45,23 +51,19 @@ class SearchDisplay(_Bars):
     def __init__(self, console: Console, quiet: bool) -> None:
         super().__init__(console, quiet, TextColumn("{task.fields[text]}"), BarColumn(bar_width=None), expand=True)
         self._task = self.bars.add_task("", total=None, text="compiling…")
-        self._last = self.began
 
     def show(self, status: "Status") -> None:
         """After every update."""
-        now = time.perf_counter()
         judged = sum(bool(trial.scores) for trial in status.trials)
         best = f"best {status.best.scores[-1]:,.0f}" if status.best else "no score yet"
         speed = status.steps / max(status.seconds, 1e-9)
         text = f"{judged}/{status.planned} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
         self.bars.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
-        if self.lines and now - self._last > EVERY:
-            self._last = now
-            self.say(f"{status.steps:>12,} / {status.expected:,} steps  {text}")
+        self.now_and_then(f"{status.steps:>12,} / {status.expected:,} steps  {text}")
 
 
 class PlanDisplay(_Bars):
-    """One bar for all of a plan and one for each unit under way; elsewhere a line per finished unit."""
+    """A bar for all of a plan and one for each unit under way; elsewhere lines now and then and per finished unit."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
         super().__init__(
@@ -98,7 +100,9 @@ class PlanDisplay(_Bars):
         step = min(step, unit.config.steps)
         self._units[name] = (unit, step)
         self.bars.update(self._tasks[name], completed=step, text=text)
-        self.bars.update(self._overall, completed=self._steps(), text=f"{self._speed():,.0f} steps/s in all")
+        speed = f"{self._speed():,.0f} steps/s in all"
+        self.bars.update(self._overall, completed=self._steps(), text=speed)
+        self.now_and_then(f"{self._steps():>12,} / {self._total:,} steps  {speed}  {text}")
 
     def unit_ended(self, unit: Unit, written: int) -> None:
         """Takes its line away."""
