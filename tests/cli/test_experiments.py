@@ -15,6 +15,7 @@ from commands import Cli
 from drivers import PENDULUM, RUN, VARIANT, contents
 from mcclt.cli import reproduce
 from mcclt.cli.machinery import Machinery
+from mcclt.cli.reproduce import Reproduce
 from mcclt.errors import MccltError
 from mcclt.experiments import training
 from mcclt.experiments.results import Results
@@ -115,13 +116,13 @@ def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch
 @pytest.mark.parametrize(
     ("machinery", "gpu", "mps", "says"),
     [
-        (Machinery(), False, False, "--workers 4"),
-        (Machinery(workers=2), False, False, ""),
-        (Machinery(quiet=True), False, False, ""),
-        (Machinery(backend="ray"), False, False, ""),
-        (Machinery(), True, False, ""),
-        (Machinery(workers=2), True, False, "nvidia-cuda-mps-control -d"),
-        (Machinery(workers=2), True, True, ""),
+        (Reproduce(), False, False, "--workers 4"),
+        (Reproduce(workers=2), False, False, ""),
+        (Reproduce(quiet=True), False, False, ""),
+        (Reproduce(backend="ray"), False, False, ""),
+        (Reproduce(), True, False, ""),
+        (Reproduce(workers=2), True, False, "nvidia-cuda-mps-control -d"),
+        (Reproduce(workers=2), True, True, ""),
     ],
 )
 def test_advice(

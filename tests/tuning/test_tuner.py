@@ -51,7 +51,8 @@ def test_halving_keeps_one_of_three_of_all_that_came_to_a_rung() -> None:
     assert [search.trials[i].state for i in (2, 3)] == [STOPPED, "training"]
     search.judge({3: 7.0})
     assert search.trials[3].state == FINISHED
-    assert [t.number for t in search.best(3)] == [3, 2, 1]
+    order = sorted(search.trials[:4], key=lambda t: t.rank, reverse=True)
+    assert [t.number for t in order] == [3, 2, 1, 0]
 
 
 def test_steps_of_a_search_are_counted_beforehand() -> None:

@@ -1,5 +1,6 @@
 """A command is a dataclass: its fields are its flags, the sentence below each is its help. Parsed once, by tyro."""
 
+import abc
 import ast
 import dataclasses
 import difflib
@@ -19,7 +20,7 @@ from mcclt.errors import ConfigError, shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(abc.ABC):
     """What all commands share. Fields without a default must be given."""
 
     given: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict, repr=False)
@@ -31,9 +32,9 @@ class Command:
     FORMERLY: ClassVar[Mapping[str, str]] = {}
     """Flags of earlier versions, and what to say about each."""
 
+    @abc.abstractmethod
     def run(self) -> None:
         """Does what was asked for."""
-        raise NotImplementedError
 
     @classmethod
     def name(cls) -> str:

@@ -212,7 +212,8 @@ class Tune(Machinery):
             setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
             cells = [(setup, seed) for setup in setups for seed in seeds]
             store = Store(self.store / "confirmed", create=True)
-            self.compute(store, cells, console)
+            for sentence in self.compute(store, cells, console).failures:
+                console.print(sentence, soft_wrap=True)
             found = confirm.outcome(store, cells, best)
             winner = next((one.trial for one in found if one.trial is not None), winner)
             _show_confirmed(found, console)

@@ -1,5 +1,6 @@
 """Where units are trained: in this process, in several, or on a Ray cluster."""
 
+import abc
 import contextlib
 import logging
 import multiprocessing
@@ -28,7 +29,7 @@ News = tuple[str, int, str]
 """The name of a unit, the step it has come to, and a few words."""
 
 
-class Workers:
+class Workers(abc.ABC):
     """Where units are trained."""
 
     capacity: int = 1
@@ -36,15 +37,15 @@ class Workers:
     deaths: tuple[type[Exception], ...] = ()
     """What a unit's future raises when its worker died; the unit may then be tried again."""
 
+    @abc.abstractmethod
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Begins a unit."""
-        raise NotImplementedError
 
     def news(self) -> Iterable[News]:
         """What running units said since last asked."""
         return ()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (some have nothing to end)
         """Ends them."""
 
 

@@ -20,6 +20,9 @@ from mcclt.pages.curves import curves
 from mcclt.pages.rendering import count, render, short
 from mcclt.storage import files
 
+SECTIONS = ("Answer", "Verdicts", "Tables", "Curves", "Calibration", "Figures", "Coverage", "Provenance")
+OF_THE_PAPER = ("Verdicts", "Tables", "Figures", "Coverage")
+"""Sections that a user's own comparison has no need of."""
 COMPARED = ("learning_curves", "calibration")
 """Figures that say something of a user's own comparison."""
 VERDICTS = {"confirmed": "✓", "not confirmed": "≈", "opposite": "✕", "not measured": "○"}
@@ -46,7 +49,8 @@ def write(results: Results, folder: Path, repeat: Sequence[str] | None = None, r
         raise StoreError(f"There are no results yet: run  mcclt reproduce --scale smoke --store {store}  first.")
     path = folder / "report.html"
     try:
-        _write_tables(results, folder / "tables")
+        if results.reproduction:  # they are the paper's
+            _write_tables(results, folder / "tables")
         drawings = _draw(results, folder / "figures")
         files.write_atomically(path, page(results, drawings, repeat, refresh).encode())
     except OSError as error:
@@ -67,7 +71,7 @@ def page(
     """
     if repeat is None:
         repeat = [*filling.repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])]
-    verdicts = claims.verdicts(results)
+    verdicts = claims.verdicts(results) if results.reproduction else []
     tally = Counter(v.verdict for v in verdicts)
     seeds = provenance.seeds(results)
     wanted = max(seeds.values())
@@ -76,6 +80,7 @@ def page(
         "report",
         curves(results),
         reproduction=results.reproduction,
+        sections=SECTIONS if results.reproduction else [name for name in SECTIONS if name not in OF_THE_PAPER],
         title=_title(results),
         comparison={} if results.reproduction else comparison(results),
         store=str(results.path or "results"),
@@ -84,11 +89,11 @@ def page(
         notices=_notices(results),
         missing=sum(provenance.gaps(results).values()),
         planned=wanted * len(results.tasks) * len(results.algos) * len(VARIANTS),
-        answer=answer_of(results),
+        answer=answer_of(results) if results.reproduction else "",
         signs=VERDICTS,
         tally={name: tally[name] for name in VERDICTS if tally[name]},
         verdicts=verdicts,
-        tables={name: make(results) for name, make in tables.TABLES.items()},
+        tables={name: make(results) for name, make in tables.TABLES.items()} if results.reproduction else {},
         drawings=None if drawings is None else {name: Markup(svg) for name, svg in drawings.items()},
         titles=figures.TITLES,
         calibration=[(algo.upper(), *found) for algo in results.algos if (found := _calibration(results, algo))],

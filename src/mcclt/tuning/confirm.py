@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from mcclt.config import UNSET, AgentConfig, RunConfig, fields_of, override
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
 from mcclt.experiments.setups import CHANGEABLE, Setup
 from mcclt.experiments.store import Cell, Store
-from mcclt.tuning.search import Plan, Trial
+from mcclt.tuning.search import Plan, Trial, middle_half
 from mcclt.tuning.space import configured
 
 DEFAULT = "default"
@@ -64,7 +63,7 @@ def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[
     for (_, name, _), own in scores.items():
         short = name.partition("-")[2]
         against = None if short == DEFAULT else compare(own, default, short, DEFAULT)
-        iqm = float(stats.trim_mean(own[np.isfinite(own)], 0.25))
+        iqm = middle_half(own[np.isfinite(own)])
         found.append(Confirmed(short, trials.get(short), own, summarise(own), iqm, against))
     return sorted(found, key=lambda one: (one.trial is not None, -one.iqm))
 

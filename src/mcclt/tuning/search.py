@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 from scipy.stats import qmc
 
 from mcclt.errors import ConfigError, MissingExtraError
+from mcclt.experiments.analysis import aggregates
 from mcclt.tuning.space import Space
 
 Sampler = Literal["sobol", "random", "tpe"]
@@ -190,11 +190,6 @@ class Search:
         """A trial whose environment failed."""
         self.trials[number].state, self.trials[number].why = FAILED, why
 
-    def best(self, count: int) -> list[Trial]:
-        """The best so far, the very best first."""
-        judged = [trial for trial in self.trials if trial.scores and trial.state != FAILED]
-        return sorted(judged, key=lambda trial: trial.rank, reverse=True)[:count]
-
     def to_data(self) -> list[dict[str, Any]]:
         """The trials as plain data, for `from_data`."""
         return [dataclasses.asdict(trial) for trial in self.trials]
@@ -222,7 +217,12 @@ def score_of(curves: Sequence[Sequence[float]], score: Score) -> float:
     ends = [curve[-1] if score == "end" else np.nanmean(curve) for curve in curves if np.isfinite(curve).any()]
     if len(ends) < len(curves):
         return -math.inf
-    return float(stats.trim_mean(ends, 0.25))
+    return middle_half(ends)
+
+
+def middle_half(scores: Sequence[Any] | np.ndarray) -> float:
+    """The interquartile mean of agents' scores; NaN of none."""
+    return float(aggregates.iqm([np.asarray(scores, float)])) if len(scores) else math.nan
 
 
 def import_optuna(what: str) -> Any:

@@ -53,12 +53,6 @@ class Range:
                 value = self.low + (self.high - self.low) * u
         return float(f"{value:.3g}")
 
-    def where(self, value: float) -> float:
-        """The u in [0, 1] of a value."""
-        scaled = {"log": math.log, "complement": lambda x: -math.log(1 - x)}.get(self.scale, float)
-        low, high, now = (scaled(x) for x in (self.low, self.high, value))
-        return min(max((now - low) / (high - low), 0.0), 1.0)
-
 
 @dataclass(frozen=True)
 class Choices:
@@ -69,10 +63,6 @@ class Choices:
     def at(self, u: float) -> Any:
         """The value at u in [0, 1]: each has an equal part."""
         return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
-
-    def where(self, value: Any) -> float:
-        """The u in the middle of a value's part."""
-        return (self.values.index(value) + 0.5) / len(self.values)
 
 
 @dataclass(frozen=True)
