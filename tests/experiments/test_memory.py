@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from mcclt.cli.machinery import Machinery
+from mcclt.cli.reproduce import Reproduce
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.experiments import memory
@@ -54,11 +54,11 @@ def test_how_many_fit():
 
 @pytest.mark.parametrize(
     ("machinery", "share"),
-    [(Machinery(), 1), (Machinery(workers=3), 1 / 3), (Machinery(backend="ray", gpus=0.25), 1 / 4),
-     (Machinery(backend="ray", gpus=2), 1)],
+    [(Reproduce(), 1), (Reproduce(workers=3), 1 / 3), (Reproduce(backend="ray", gpus=0.25), 1 / 4),
+     (Reproduce(backend="ray", gpus=2), 1)],
 )  # fmt: skip
 def test_processes_share_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, own_critic: None, machinery: Machinery, share: float
+    monkeypatch: pytest.MonkeyPatch, own_critic: None, machinery: Reproduce, share: float
 ) -> None:
     """Half of each one's share of 6 GB, by the 18.09 MB of an agent of MC-CLT on Hopper: 165 alone, 55 of three."""
     monkeypatch.setattr(memory, "gpu_bytes", lambda: 6 * 10**9)
