@@ -271,7 +271,8 @@ class Tuner:
                 newcomers |= {seat * seeds + i: place for i, place in enumerate(self._places(trial))}
         pool.renew(newcomers)
         taken = [seat for seat, number in enumerate(seats) if number is not None]
-        if taken and pool.spec.resumable and 2 * len(taken) <= len(seats):
+        few = 2 if pool.spec.resumable else 4  # where episodes start anew and programs are compiled again, it must pay
+        if taken and few * len(taken) <= len(seats):
             pool = pool.only([seat * seeds + i for seat in taken for i in range(seeds)])
             seats = [seats[seat] for seat in taken]
         return pool, seats
