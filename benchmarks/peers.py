@@ -34,7 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mcclt
-from mcclt.config import paper_preset, parse_seeds, parse_steps
+from mcclt import presets
+from mcclt.config import parse_seeds, parse_steps
 from mcclt.storage.runs import versions
 
 WARM_UP = 2
@@ -150,7 +151,7 @@ def racers(task: str, torch_threads: int, console: Console) -> list[Racer]:
 
     ours("PPO, settings of SB3", mcclt.PPO, 2_048, **SB3_PPO)
     ours("TRPO, settings of sb3-contrib", mcclt.TRPO, 2_048, **CONTRIB_TRPO)
-    best = paper_preset(task, "ppo", "normal")
+    best = presets.paper(task, "ppo", "normal")
     ours("MC-CLT PPO, the paper's settings", mcclt.PPO, 4_000, n_envs=1, **best)
     ours("MC-CLT PPO, default: 16 environments", mcclt.PPO, 4_000)
     return found

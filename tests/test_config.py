@@ -6,7 +6,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pytest
 
 from mcclt import config
-from mcclt.config import AgentConfig, RunConfig, from_dict, override, paper_preset, parse_seeds, parse_steps, to_dict
+from mcclt.config import AgentConfig, RunConfig, from_dict, override, parse_seeds, parse_steps, to_dict
 from mcclt.errors import ConfigError, UnknownNameError
 
 # --- steps and seeds ---------------------------------------------------------------------------------------
@@ -205,43 +205,6 @@ def test_horizon_and_updates() -> None:
 
 # --- the paper ---------------------------------------------------------------------------------------------
 
-TABLE = """
-Hopper                 128 .90 .6   128 .85 .4   128 .85 .4   128 .90 .6
-BipedalWalker          128 .90 .6    64 .90 .6   128 .85 .5    64 .90 .5
-HalfCheetah            128 .90 .6   128 .90 .4    64 .85 .4   128 .85 .4
-Ant                     64 .85 .5    64 .90 .5    64 .85 .4    64 .90 .5
-Swimmer                128 .90 .5    64 .90 .5   128 .90 .4    64 .90 .6
-Walker2d               128 .90 .6   128 .90 .6    64 .90 .6    64 .85 .5
-InvertedDoublePendulum 128 .90 .6    64 .90 .6   128 .90 .5   128 .90 .6
-LunarLanderContinuous  128 .85 .5   128 .90 .4   128 .90 .6   128 .85 .5
-"""
-"""method.md §4: width, w_tar, w_min of MC-CLT PPO, MC-CLT TRPO, ensemble PPO, ensemble TRPO."""
-COLUMNS = [("ppo", "normal"), ("trpo", "normal"), ("ppo", "ensemble"), ("trpo", "ensemble")]
-CELLS = [
-    (line.split()[0], *column, *line.split()[1 + 3 * c : 4 + 3 * c])
-    for line in TABLE.strip().splitlines()
-    for c, column in enumerate(COLUMNS)
-]
-
-
-@pytest.mark.parametrize("task, algo, critic, width, w_tar, w_min", CELLS)
-def test_paper_preset(task: str, algo: str, critic: str, width: str, w_tar: str, w_min: str) -> None:
-    expected = {"critic_hidden": (int(width), int(width)), "w_tar": float(w_tar), "w_min": float(w_min)}
-    expected |= {"kl_over_actions": "mean"} if algo == "trpo" else {}
-    assert paper_preset(f"{task}-v4", algo, critic) == expected
-    assert override(AgentConfig(algo=algo, critic=critic), expected).w_tar == float(w_tar)
-
-
-@pytest.mark.parametrize("algo", ["ppo", "trpo"])
-@pytest.mark.parametrize("critic", ["plain", "quantile"])
-def test_the_baselines_take_the_column_of_mcclt(algo: str, critic: str) -> None:
-    assert paper_preset("Swimmer-v5", algo, critic) == paper_preset("Swimmer-v5", algo, "normal")
-
-
-def test_no_paper_preset_for_other_tasks() -> None:
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'Walker2d'.*preset paper"):
-        paper_preset("Walker3d-v5", "ppo", "normal")
-
 
 def test_the_paper_variants() -> None:
     pairs = {name: (v["critic"], v["weighting"]) for name, v in config.VARIANTS.items()}
@@ -417,15 +380,3 @@ def test_every_setting_has_one_sentence() -> None:
         for name in config.fields_of(cls):
             after = body.split(f"\n    {name}:")[1].split("\n")[1].strip()
             assert after.startswith('"""') and after.endswith('."""'), name
-
-
-def test_presets_speak_of_the_run_and_of_the_agent() -> None:
-    assert config.preset_settings(None, "x", "ppo", "plain") == ({}, {})
-    run, agent = config.preset_settings("modern", "Anything-v0", "trpo", "normal")
-    assert run == {"steps_per_update": 2048}
-    assert config.override(AgentConfig(algo="trpo"), agent).target_kl == 0.02
-    assert config.override(AgentConfig(), config.preset_settings("modern", "x", "ppo", "plain")[1]).target_kl is None
-    with pytest.raises(UnknownNameError, match="sac"):
-        config.preset_settings("modern", "x", "sac", "plain")
-    with pytest.raises(UnknownNameError, match="modem"):
-        config.preset_settings("modem", "x", "ppo", "plain")

@@ -9,7 +9,7 @@ import pytest
 import mcclt
 
 ROOT = Path(mcclt.__file__).parent
-BASE = {"config", "console", "errors", "interrupts"}
+BASE = {"config", "console", "errors", "interrupts", "presets"}
 MAY_IMPORT = {
     "method": {"config", "errors"},
     "envs": {"errors", "interrupts"},
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "pages": {*BASE, "method", "envs", "storage", "training", "experiments", "tuning"},
     "cli": {*BASE, "method", "envs", "storage", "training", "experiments", "tuning", "pages", "interop"},
     "config": {"errors", "storage"},
+    "presets": {"config", "errors"},
     "console": set(),
     "errors": set(),
     "interrupts": set(),

@@ -352,7 +352,7 @@ def check_literals(config: Any) -> None:
             raise UnknownNameError(name, str(getattr(config, name)), typing.get_args(kind))
 
 
-# --- the paper's variants and best configurations ----------------------------------------------------------
+# --- the paper's variants ------------------------------------------------------------------------------------
 
 VARIANTS: dict[str, dict[str, str]] = {
     "plain": {"critic": "plain", "weighting": "uniform"},
@@ -363,87 +363,6 @@ VARIANTS: dict[str, dict[str, str]] = {
     "explore": {"critic": "normal", "weighting": "exploration"},
 }
 """The variants the paper compares, by the names used throughout."""
-
-# (critic width, w_tar, w_min): MC-CLT PPO, MC-CLT TRPO, ensemble PPO, ensemble TRPO.
-_BEST = {
-    "Hopper": ((128, 0.90, 0.6), (128, 0.85, 0.4), (128, 0.85, 0.4), (128, 0.90, 0.6)),
-    "BipedalWalker": ((128, 0.90, 0.6), (64, 0.90, 0.6), (128, 0.85, 0.5), (64, 0.90, 0.5)),
-    "HalfCheetah": ((128, 0.90, 0.6), (128, 0.90, 0.4), (64, 0.85, 0.4), (128, 0.85, 0.4)),
-    "Ant": ((64, 0.85, 0.5), (64, 0.90, 0.5), (64, 0.85, 0.4), (64, 0.90, 0.5)),
-    "Swimmer": ((128, 0.90, 0.5), (64, 0.90, 0.5), (128, 0.90, 0.4), (64, 0.90, 0.6)),
-    "Walker2d": ((128, 0.90, 0.6), (128, 0.90, 0.6), (64, 0.90, 0.6), (64, 0.85, 0.5)),
-    "InvertedDoublePendulum": ((128, 0.90, 0.6), (64, 0.90, 0.6), (128, 0.90, 0.5), (128, 0.90, 0.6)),
-    "LunarLanderContinuous": ((128, 0.85, 0.5), (128, 0.90, 0.4), (128, 0.90, 0.6), (128, 0.85, 0.5)),
-}
-
-
-def paper_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
-    """The authors' best configuration for a task of the paper, as overrides of the defaults.
-
-    The widths of the baseline and of QR are not published; they take the MC-CLT column's. TRPO's step is as long as in
-    the authors' code, which the published returns come from: see `kl_over_actions`.
-    """
-    name = task.rsplit("-v", 1)[0]
-    if name not in _BEST:
-        raise UnknownNameError("task of the paper", name, _BEST, "--preset paper exists only for these.")
-    column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
-    width, w_tar, w_min = _BEST[name][column]
-    step = {"kl_over_actions": "mean"} if algo == "trpo" else {}
-    return {"critic_hidden": (width, width), "w_tar": w_tar, "w_min": w_min} | step
-
-
-def has_paper_preset(task: str) -> bool:
-    """Whether the authors publish a configuration for a task."""
-    return task.rsplit("-v", 1)[0] in _BEST
-
-
-_MODERN: dict[str, Any] = {
-    "steps_per_update": 2048,
-    "normalize_obs": True,
-    "normalize_reward": True,
-    "ortho_init": True,
-    "policy_hidden": (64, 64),
-    "critic_hidden": (64, 64),
-    "critic_activation": "tanh",
-    "gae_lambda": 0.95,
-}
-_MODERN_OF: dict[str, dict[str, Any]] = {
-    "ppo": {
-        "minibatch_size": 64,
-        "policy_iterations": 10,
-        "critic_iterations": 10,
-        "learning_rate_end": 0.0,
-        "critic_learning_rate": 3e-4,
-        "critic_learning_rate_end": 0.0,
-        "max_grad_norm": 0.5,
-        "normalize_advantage": "minibatch",
-        "target_kl": None,
-    },
-    "trpo": {"minibatch_size": 128, "critic_iterations": 20, "target_kl": 0.02, "cg_max_steps": 15},
-}
-
-
-def modern_preset(task: str, algo: str, critic: str) -> dict[str, Any]:
-    """One set of settings for every task, as tuned PPO and TRPO of today have them in common; the run's among them."""
-    del task, critic
-    if algo not in _MODERN_OF:
-        raise UnknownNameError("algorithm", algo, _MODERN_OF, "--preset modern exists only for these.")
-    return _MODERN | _MODERN_OF[algo]
-
-
-PRESETS: dict[str, typing.Callable[[str, str, str], dict[str, Any]]] = {"paper": paper_preset, "modern": modern_preset}
-"""Named sets of overrides, of an agent's settings and of its run's: a function of (task, algo, critic)."""
-
-
-def preset_settings(name: str | None, task: str, algo: str, critic: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The overrides of a preset: of the run, and of the agent; none without a name."""
-    if name is None:
-        return {}, {}
-    if name not in PRESETS:
-        raise UnknownNameError("preset", name, PRESETS)
-    found, of_run = PRESETS[name](task, algo, critic), fields_of(RunConfig)
-    return {k: v for k, v in found.items() if k in of_run}, {k: v for k, v in found.items() if k not in of_run}
-
 
 # --- text to values ----------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ import gymnasium as gym
 import pytest
 
 from commands import TINY, Cli
+from mcclt import presets
 from mcclt.cli.train import Train
-from mcclt.config import AgentConfig, RunConfig, paper_preset
+from mcclt.config import AgentConfig, RunConfig
 from mcclt.storage import runs
 from probes import PENDULUM, TINY_FLAGS
 
@@ -64,7 +65,7 @@ def test_file_then_flags(mcclt: Cli) -> None:
     [("Ant-v4", "ppo", "normal"), ("Hopper-v5", "trpo", "normal"), ("HalfCheetah-v5", "ppo", "ensemble")],
 )
 def test_preset_then_file_then_flags(mcclt: Cli, task: str, algo: str, critic: str) -> None:
-    preset = paper_preset(task, algo, critic)
+    preset = presets.paper(task, algo, critic)
     base = [task, "--algo", algo, "--critic", critic, "--preset", "paper"]
     (only,) = resolved(*base).groups.values()
     assert {name: getattr(only, name) for name in preset} == preset

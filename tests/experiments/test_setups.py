@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcclt.config import VARIANTS, AgentConfig, RunConfig, paper_preset
+from mcclt import presets
+from mcclt.config import VARIANTS, AgentConfig, RunConfig
 from mcclt.errors import ConfigError, MccltError
 from mcclt.experiments import setups
 from mcclt.experiments.setups import NOT_IDENTITY, PAPER_TASKS, Setup, bare_task, make_setup, parse_variant, task_id
@@ -156,7 +157,7 @@ def test_bad_run_settings() -> None:
 @pytest.mark.parametrize("variant", ["mcclt", "plain", "ensemble"])
 def test_the_authors_configuration(variant: str) -> None:
     setup = make_setup("Ant", "trpo", variant, "authors")
-    preset = paper_preset("Ant-v4", "trpo", setup.agent.critic)
+    preset = presets.paper("Ant-v4", "trpo", setup.agent.critic)
     assert {name: getattr(setup.agent, name) for name in preset} == preset
     changed = make_setup("Ant", "trpo", f"{variant}@critic_hidden=7", "authors")
     assert changed.agent.critic_hidden == (7,), "a change is stronger than the preset"

@@ -37,9 +37,9 @@ class Compare(Machinery):
     """How many seeds: 10 trains the seeds 0 to 9."""
     steps: Steps = 1_000_000
     """Environment steps per agent."""
-    settings: Literal["authors", "fixed", "modern"] = "fixed"
+    settings: Literal["authors", "fixed", "modern", "tuned"] = "fixed"
     """fixed: the paper's, the same on every task; authors: their best ones for this task; modern: those of today's PPO
-    and TRPO."""
+    and TRPO; tuned: the best known for this task."""
     episodes: int = 100
     """Deterministic episodes of each agent at the end."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import Positional, Suppress
 
+from mcclt import presets
 from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.config import (
@@ -21,7 +22,6 @@ from mcclt.config import (
     coerce,
     fields_of,
     override,
-    preset_settings,
     read_file,
 )
 from mcclt.console import plain_console
@@ -64,7 +64,7 @@ class Train(Command, RunConfig, AgentConfig):
     """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
     --algo, or with its own as in trpo-mcclt."""
     preset: str | None = None
-    """paper: the authors' best configuration for this task; modern: one for every task, of today's PPO and TRPO."""
+    """modern: one for every task, of today's PPO and TRPO; tuned: the best known for this task; paper: the authors'."""
     config: Path | None = None
     """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
     out: Path | None = None
@@ -157,9 +157,10 @@ class Train(Command, RunConfig, AgentConfig):
             chosen = {"": file | flags}
         agents = {}
         for name, settings in chosen.items():
-            parts = (settings.get(part, getattr(AgentConfig, part)) for part in ("algo", "critic"))
-            of_run, of_agent = preset_settings(self.preset, str(task), *map(str, parts))
-            agent = override(AgentConfig(), of_agent | settings)
+            algo = str(settings.get("algo", presets.algorithm(self.preset, str(task), AgentConfig.algo)))
+            critic = str(settings.get("critic", AgentConfig.critic))
+            of_run, of_agent = presets.settings(self.preset, str(task), algo, critic)
+            agent = override(AgentConfig(algo=algo), of_agent | settings)
             agents[name or _label(agent)] = agent
             run = of_run | run
         _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mcclt.config import has_paper_preset
+from mcclt import presets
 from mcclt.errors import MccltError
 from mcclt.experiments import plan
 from mcclt.experiments.results import Results, Series, grouped
@@ -66,8 +66,8 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     if len(limits) == len(variants):  # only drawings show them
         seeds = min(seeds, *limits)
     told = {config for s in near if len(s.configs) == 1 for config in s.configs}
-    published = "authors" if all(map(has_paper_preset, tasks)) else "fixed"
-    config = next((config for config in ("fixed", "modern") if config in told), published)
+    published = "authors" if all(map(presets.has_paper, tasks)) else "fixed"
+    config = next((config for config in ("fixed", "modern", "tuned") if config in told), published)
     how = {"settings": config, "seeds": _spelt(range(seeds)), "steps": steps, "episodes": episodes}
     return _command("compare", ",".join(tasks), variants=variants, algo=algo, **how, store=_store(results))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override, preset_settings
+from mcclt import presets
+from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override
 from mcclt.envs import own
 from mcclt.errors import ConfigError, UnknownNameError
 
@@ -41,7 +42,7 @@ NOT_IDENTITY = (
 CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
 """Settings of a run that a variant may change, like those of an agent: plain@n_envs=1."""
 
-PRESET_OF = {"authors": "paper", "fixed": None, "modern": "modern"}
+PRESET_OF = {"authors": "paper", "fixed": None, "modern": "modern", "tuned": "tuned"}
 CONFIGS = tuple(PRESET_OF)
 
 
@@ -130,7 +131,7 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
             raise UnknownNameError("algo", algo, POLICY_UPDATES)
     variant, changes = parse_variant(variant)
     parts: dict[str, Any] = dict(VARIANTS[variant.partition("@")[0]])
-    run_preset, agent_preset = preset_settings(PRESET_OF[config], task, algo, parts["critic"])
+    run_preset, agent_preset = presets.settings(PRESET_OF[config], task, algo, parts["critic"])
     of_run = {name: value for name, value in changes.items() if name in CHANGEABLE}
     of_agent = {name: value for name, value in changes.items() if name not in CHANGEABLE}
     agent = override(AgentConfig(algo=algo), agent_preset | parts | of_agent)

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds, preset_settings
+from mcclt import presets
+from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -104,8 +105,8 @@ class Model(sb3.Methods):
             weighting: uniform, accuracy, exploration, inverse_variance, or one that you entered in `WEIGHTINGS`; by
                 default as the paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
-            preset: "modern" (one for every task, of today's PPO and TRPO) or "paper" (the authors' best for one of
-                theirs); none by default.
+            preset: "modern" (one for every task, of today's PPO and TRPO), "tuned" (the best known for one of the
+                paper's tasks) or "paper" (the authors' best for it); none by default.
             policy: "MlpPolicy" or nothing: all policies are such.
             verbose: 1: `learn` shows how far it is.
             tensorboard_log: a directory in which each `learn` makes a run directory with TensorBoard events.
@@ -117,7 +118,7 @@ class Model(sb3.Methods):
                 raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
         env, self.verbose, self._tensorboard = self._source(policy, task, env), verbose, tensorboard_log
         ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
-        of_run, of_agent = preset_settings(preset, task_name(env), self.algo, critic)
+        of_run, of_agent = presets.settings(preset, task_name(env), self.algo, critic)
         agent = override(
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
             of_agent | {k: v for k, v in settings.items() if k not in ours},
