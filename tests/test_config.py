@@ -207,7 +207,7 @@ def test_horizon_and_updates() -> None:
 
 
 def test_the_paper_variants() -> None:
-    pairs = {name: (v["critic"], v["weighting"]) for name, v in config.VARIANTS.items()}
+    pairs = {name: tuple(config.VARIANTS[name].values()) for name in config.PAPER_VARIANTS}
     assert pairs == {
         "plain": ("plain", "uniform"),
         "qr": ("quantile", "uniform"),

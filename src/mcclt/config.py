@@ -128,6 +128,8 @@ class AgentConfig:
     """normal and hl_gauss critic: what the variance network outputs."""
     variance_floor: float = 1e-4
     """normal and hl_gauss critic: smallest variance (standard deviation for the std head)."""
+    variance_scaling: bool = False
+    """normal critic: residuals in units of the predicted deviation (kappa too), the loss times the mean variance."""
     trunk: Literal["separate", "shared"] = "separate"
     """normal and hl_gauss critic: a variance network of its own (paper), or a trunk with both heads (ours, cheaper)."""
     qr_target: Literal["shifted", "bellman"] = "shifted"
@@ -135,6 +137,8 @@ class AgentConfig:
     crossing_error: float | None = None
     """Error given to states with a bar on the wrong side of the mean (authors' code: 1e5); unset: none."""
 
+    critic_w_tar: float | None = None
+    """Mean of inverse-variance weights 1/(1 + vT) in the critic's loss, v the value's variance; unset: no weights."""
     w_tar: float = 0.9
     """Target mean weight, which the temperature is searched for."""
     w_min: float = 0.6
@@ -173,6 +177,8 @@ class AgentConfig:
         for name in ("gamma", "gae_lambda", "critic_gae_lambda"):
             value = getattr(self, name)
             require(value is None or 0 <= value <= 1, f"{name} = {value}", "in [0, 1]")
+        mean = self.critic_w_tar
+        require(mean is None or 0 < mean < 1, f"critic_w_tar = {mean}", "between 0 and 1, both excluded, or unset")
         for name in ("policy_hidden", "critic_hidden"):
             widths = getattr(self, name)
             require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
@@ -218,7 +224,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         *("critic", "ortho_init", "critic_hidden", "critic_activation", "critic_layer_norm"),
         *("critic_learning_rate", "critic_learning_rate_end", "critic_iterations"),
         *("minibatch_size", "max_grad_norm", "decay_steps", "members", "n_quantiles", "kappa", "guide"),
-        *("value_bins", "value_max", "variance_head", "variance_floor", "trunk", "qr_target", "crossing_error"),
+        *("value_bins", "value_max", "variance_head", "variance_floor", "variance_scaling", "trunk", "qr_target"),
+        *("crossing_error", "critic_w_tar"),
     ),
     "weights": ("weighting", "w_tar", "w_min", "temperature"),
 }
@@ -361,8 +368,13 @@ VARIANTS: dict[str, dict[str, str]] = {
     "ensemble": {"critic": "ensemble", "weighting": "accuracy"},
     "mcclt": {"critic": "normal", "weighting": "accuracy"},
     "explore": {"critic": "normal", "weighting": "exploration"},
+    "inverse-variance": {"critic": "normal", "weighting": "inverse_variance"},
+    "hl-gauss": {"critic": "hl_gauss", "weighting": "accuracy"},
+    "hl-gauss-nw": {"critic": "hl_gauss", "weighting": "uniform"},
 }
-"""The variants the paper compares, by the names used throughout."""
+"""Critics with weightings, by the names used throughout."""
+PAPER_VARIANTS = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore")
+"""Those that the paper compares."""
 
 # --- text to values ----------------------------------------------------------------------------------------
 

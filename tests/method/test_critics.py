@@ -43,23 +43,29 @@ def huber(u, kappa):
     return np.where(np.abs(u) < kappa, u**2 / 2, kappa * (np.abs(u) - kappa / 2))
 
 
+def weighed(s, loss):
+    """The mean over states, each as much as it counts."""
+    each = loss.reshape(len(loss), -1).mean(1)
+    return each.mean() if s.weight is None else (s.weight * each).sum() / len(each)
+
+
 def squared(params, s, frozen, config):
-    return np.mean((forward(params, s.obs)[:, 0] - s.returns) ** 2)
+    return weighed(s, (forward(params, s.obs)[:, 0] - s.returns) ** 2)
 
 
 def shifted(params, s, frozen, config):
     u = s.bars + s.advantage[:, None] - forward(params, s.obs)
-    return np.mean(np.abs(TAU - (u < 0)) * huber(u, config.kappa))
+    return weighed(s, np.abs(TAU - (u < 0)) * huber(u, config.kappa))
 
 
 def bellman(params, s, frozen, config):
-    bars, total = forward(params, s.obs), 0.0
+    bars, total = forward(params, s.obs), np.zeros(BATCH)
     for b in range(BATCH):  # the double loop of eq. 4: every bar i against every atom j
         for i in range(N):
             for j in range(N):
                 u = s.reward[b] + s.discount[b] * s.next_bars[b, j] - bars[b, i]
-                total += abs(TAU[i] - (u < 0)) * huber(u, config.kappa)
-    return total / (BATCH * N * N)
+                total[b] += abs(TAU[i] - (u < 0)) * huber(u, config.kappa)
+    return weighed(s, total / (N * N))
 
 
 def parts_of_normal(params, s, config):
@@ -83,8 +89,12 @@ def guided(params, s, frozen, config):
     frozen_bars, frozen_variance = parts_of_normal(frozen, s, config)
     u = s.returns[:, None] + np.sqrt(frozen_variance)[:, None] * Z - bars
     rho = np.abs(TAU - (u < 0)) if config.guide == "quantile" else 0.5
-    error = frozen_bars.mean(-1) - s.returns
-    return np.mean(rho * huber(u, config.kappa)) + np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
+    error, factor = frozen_bars.mean(-1) - s.returns, 1.0
+    if config.variance_scaling:  # DSAC-T: over the state's variance, times the mean one
+        factor = frozen_variance.mean()
+        u = u / np.sqrt(frozen_variance + 0.1 * factor)[:, None]
+    nll = np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
+    return factor * (weighed(s, rho * huber(u, config.kappa)) + nll)
 
 
 def histogram(params, s, frozen, config):
@@ -97,7 +107,7 @@ def histogram(params, s, frozen, config):
     log_p, frozen_log_p = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (logits, frozen_logits))
     error = np.exp(frozen_log_p) @ ((edges[1:] + edges[:-1]) / 2) - s.returns
     cross_entropy = -(shares / shares.sum(-1, keepdims=True) * log_p).sum(-1)
-    return np.mean(cross_entropy) + np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
+    return weighed(s, cross_entropy) + np.mean(error**2 / (2 * variance) + np.log(variance) / 2)
 
 
 def numeric_gradient(function, params, step=1e-6):
@@ -125,6 +135,8 @@ CASES = {
     "log variance": ("normal", guided, {"variance_head": "log_variance"}),
     "std": ("normal", guided, {"variance_head": "std"}),
     "shared": ("normal", guided, {"trunk": "shared"}),
+    "scaled": ("normal", guided, {"variance_scaling": True}),
+    "scaled, shared": ("normal", guided, {"variance_scaling": True, "trunk": "shared", "guide": "symmetric"}),
     "histogram": ("hl_gauss", histogram, {"value_bins": N, "value_max": 1.5}),
     "shared histogram": ("hl_gauss", histogram, {"value_bins": N, "value_max": 3.0, "trunk": "shared"}),
 }
@@ -145,10 +157,13 @@ def floor_half_of_the_states(critic, params, s):
     return type(critic)(config), params
 
 
+@pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_loss_and_gradient_against_float64(case):
+def test_loss_and_gradient_against_float64(case, weights):
     name, expected, settings = CASES[case]
     critic, sample = critic_of(name, **settings), random_sample()
+    if weights:
+        sample = sample._replace(weight=jnp.linspace(0.5, 1.5, BATCH))
     params = critic.init_member(jax.random.key(3), OBS)
     s = Sample(*float64(tuple(sample)))
     if name in ("normal", "hl_gauss"):
@@ -159,6 +174,43 @@ def test_loss_and_gradient_against_float64(case):
     numeric = numeric_gradient(lambda p: expected(p, s, float64(params), critic.config), exact)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), gradient, numeric)
     assert any(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(numeric))
+
+
+@pytest.mark.parametrize("scaling", [True, False])
+def test_a_scaled_gradient_knows_no_unit_of_rewards(scaling):
+    """Returns, bars and σ a hundredfold: DSAC-T's gradient of the bars is that of before, a hundredfold."""
+    critic, sample = critic_of("normal", variance_scaling=scaling, variance_floor=1e-30), random_sample()
+    params = critic.init_member(jax.random.key(3), OBS)
+
+    def gradient(unit):
+        def loss(outputs, sample):
+            network = {"bars": unit * outputs, "variance": jnp.full((BATCH, 1), unit**2 * 0.7)}
+            own = critic_of("normal", variance_scaling=scaling, variance_floor=1e-30)
+            own.network = lambda name, obs: network[name]
+            return own.loss({"bars": "bars", "variance": "variance"}, sample)
+
+        # By the outputs before they are brought to the unit: one factor of the unit more.
+        outputs = critic.network(params["bars"], sample.obs)
+        return jax.grad(loss)(outputs, sample._replace(returns=unit * sample.returns)) / unit**2
+
+    assert np.allclose(gradient(100.0), gradient(1.0), rtol=1e-4) == scaling
+
+
+def test_a_scaled_gradient_by_hand():
+    # Two states, σ² = 1 and 3, mean 2: residuals over √(1 + .2) and √(3 + .2); the bars lie on the guide but for +1.1.
+    # Symmetric Huber with κ = 9: d/du ½·½(u/unit)² = ½u/unit²; over 2 states and 4 bars, times 2: 1.1/(8·unit²).
+    critic = critic_of("normal", variance_scaling=True, guide="symmetric", kappa=9.0)
+    sample = jax.tree.map(lambda x: x[:2], random_sample())
+    guide = jnp.asarray(np.asarray(sample.returns)[:, None] + np.sqrt([[1.0], [3.0]]) * Z, jnp.float32)
+    outputs = {"variance": jnp.array([[1.0], [3.0]])}
+    critic.network = lambda name, obs: outputs[name]
+
+    def loss(bars):
+        outputs["bars"] = bars
+        return critic.loss({"bars": "bars", "variance": "variance"}, sample)
+
+    expected = np.outer(1.1 / (8 * np.array([1.2, 3.2])), np.ones(4))
+    np.testing.assert_allclose(jax.grad(loss)(guide + 1.1), expected, rtol=1e-5)
 
 
 def test_the_two_networks_do_not_touch():

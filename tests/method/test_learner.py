@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
@@ -176,6 +177,8 @@ SWITCHES = {
     "std head": {"variance_head": "std"},
     "log-variance head": {"variance_head": "log_variance"},
     "symmetric guide": {"guide": "symmetric"},
+    "scaled gradient": {"variance_scaling": True},
+    "weights in the critic's loss": {"critic_w_tar": 0.7, "members": 2},
     "bellman": {"critic": "quantile", "qr_target": "bellman"},
     "crossing error": {"crossing_error": 1e5},
     "paper temperature": {"temperature": "paper"},
@@ -224,6 +227,25 @@ def test_bins_need_bounds():
     spec = dataclasses.replace(spec_of(), action_high=np.array([1, np.inf]))
     with pytest.raises(ConfigError, match="policy_head = 'bins' needs actions with bounds"):
         Learner(AgentConfig(policy_head="bins"), spec)
+
+
+@pytest.mark.parametrize("critic", ["normal", "quantile", "hl_gauss", "ensemble"])
+def test_a_critic_is_told_how_much_states_count(critic):
+    """1/(1 + vT) over its mean, v the variance it predicted before the update, T by a root search in float64."""
+    learner, rollout = learner_of(critic=critic, critic_w_tar=0.6, members=3), rollout_of()
+    state = learner.init(jnp.uint32(0))
+    with jax.disable_jit():
+        lesson = learner.study(state, rollout).lesson
+        none = learner_of(critic=critic, members=3).study(state, rollout).lesson
+    assert [part.weight for part in none] == [None] * 3
+    variance = np.asarray(learner.critic.predict(state.critic, rollout.obs.reshape(-1, OBS)).std, np.float64) ** 2
+    t = brentq(lambda t: np.mean(1 / (1 + variance * t)) - 0.6, 1e-12, 1e12, xtol=1e-15)
+    expected = dict(
+        zip(map(bytes, np.asarray(rollout.obs).reshape(-1, OBS)), 1 / (1 + variance * t) / 0.6, strict=True)
+    )
+    for part in lesson:  # each member's own part has the weights of its own states
+        own = [expected[bytes(obs)] for obs in np.asarray(part.obs)]
+        np.testing.assert_allclose(part.weight, own, rtol=3e-3)
 
 
 def test_failed_search_is_reported():

@@ -76,6 +76,7 @@ def test_spread_that_each_guide_learns():
     # Returns G ~ N(100, 20²) as 4,001 equally likely quantiles, σ_ψ = 20, N = 8, κ = 1. The losses are convex in
     # each bar, so the bar is where the mean slope changes sign: bisection, all bars at once.
     # Method §2.1: implied σ 39.6 with u = q' − q, 0.35 with the paper's literal u = q − q', 20.0 symmetric.
+    # With variance_scaling κ is 1 in units of √(σ_ψ² + .1·mean σ_ψ²) = 20√1.1: 34.9, between quantiles and expectiles.
     returns = jnp.asarray(norm.ppf((np.arange(4001) + 0.5) / 4001, 100, 20), jnp.float32)
     guide = returns[None, :] + 20.0 * z_table(8)[:, None]
     tau = jnp.asarray(taus(8)[:, None])
@@ -83,6 +84,7 @@ def test_spread_that_each_guide_learns():
         "quantile": lambda q: losses.quantile_huber(guide - q[:, None], tau, 1.0),
         "literal": lambda q: losses.quantile_huber(q[:, None] - guide, tau, 1.0),
         "symmetric": lambda q: losses.symmetric_huber(guide - q[:, None], tau, 1.0),
+        "scaled": lambda q: losses.quantile_huber((guide - q[:, None]) / (20 * 1.1**0.5), tau, 1.0),
     }
     implied = {}
     for name, loss in kinds.items():
@@ -98,3 +100,4 @@ def test_spread_that_each_guide_learns():
     assert abs(implied["quantile"] - 39.6) < 0.1
     assert abs(implied["literal"] - 0.35) < 0.05
     assert abs(implied["symmetric"] - 20.0) < 0.05
+    assert abs(implied["scaled"] - 34.9) < 0.1

@@ -13,8 +13,9 @@ from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError
 from mcclt.method.learner import Learner
-from mcclt.method.weighting import AccuracySeeking, ExplorationSeeking, InverseVariance, Temperature, Uniform
+from mcclt.method.weighting import AccuracySeeking, ExplorationSeeking, InverseVariance, Temperature, Uniform, shares
 
+SPEC = EnvSpec("Made-Up", "none", 3, 2, -np.ones(2), np.ones(2), None, False)
 W_TAR, W_MIN = 0.9, 0.6
 SIZE = 64
 LOG = AccuracySeeking(AgentConfig(w_tar=W_TAR, w_min=W_MIN, temperature="log"))
@@ -226,11 +227,32 @@ def test_inverse_variance_against_scipy():
 
 
 def test_inverse_variance_is_made_from_the_spread_of_the_critic():
-    spec = EnvSpec("Made-Up", "none", 3, 2, -np.ones(2), np.ones(2), None, False)
-    learner = Learner(AgentConfig(weighting="inverse_variance", critic_hidden=(4,), policy_hidden=(4,)), spec)
+    learner = Learner(AgentConfig(weighting="inverse_variance", critic_hidden=(4,), policy_hidden=(4,)), SPEC)
     state, obs = learner.init(jnp.uint32(0)), jnp.asarray(np.random.default_rng(0).normal(size=(7, 3)), jnp.float32)
     told, own = learner.predict(state, obs), learner.critic.predict(state.critic, obs)
     np.testing.assert_allclose(told.error, own.std**2, rtol=1e-6)
     assert np.all(told.error != own.error)
     with pytest.raises(ConfigError, match="needs a critic with an error per state, and 'plain' has none"):
-        Learner(AgentConfig(critic="plain", weighting="inverse_variance"), spec)
+        Learner(AgentConfig(critic="plain", weighting="inverse_variance"), SPEC)
+
+
+# --- in the critic's loss ----------------------------------------------------------------------------------
+
+
+def test_shares_in_the_critics_loss_by_hand():
+    # v = 1 and 7, mean .5: T = 1/√7 solves ½(1/(1 + T) + 1/(1 + 7T)) = .5. With √7 = 2.645751 the weights are
+    # .725708 and .274292, and their mean is .5: the first state counts 1.451416, the second .548584.
+    np.testing.assert_allclose(shares(jnp.array([1.0, 7.0]), 0.5), [1.451416, 0.548584], rtol=1e-4)
+    np.testing.assert_allclose(shares(jnp.array([1e8, 7e8]), 0.5), [1.451416, 0.548584], rtol=1e-4)
+    np.testing.assert_array_equal(shares(jnp.zeros(3), 0.5), np.ones(3))
+
+
+def test_weights_and_scaling_are_refused_where_nothing_varies():
+    with pytest.raises(ConfigError, match=r"critic_w_tar needs a critic that weighs states.*'plain' does not"):
+        Learner(AgentConfig(critic="plain", critic_w_tar=0.5), SPEC)
+    for critic in ("plain", "quantile", "hl_gauss", "ensemble"):
+        with pytest.raises(ConfigError, match=f"variance_scaling needs a critic.*'{critic}' is none"):
+            Learner(AgentConfig(critic=critic, variance_scaling=True), SPEC)
+    for wrong in (0.0, 1.0, -3.0):
+        with pytest.raises(ConfigError, match="must be between 0 and 1, both excluded, or unset"):
+            AgentConfig(critic_w_tar=wrong)

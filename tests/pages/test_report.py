@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
-from mcclt.config import VARIANTS
+from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import pooled, stats
 from mcclt.experiments.filling import repeat
@@ -310,7 +310,7 @@ def large() -> Results:
     results, settings = [], {}
     for task in tasks:
         for algo in ("ppo", "trpo"):
-            for variant in VARIANTS:
+            for variant in PAPER_VARIANTS:
                 setup = make_setup(task, algo, variant, "authors")
                 settings[setup.key] = setup.settings
                 for seed in range(30):

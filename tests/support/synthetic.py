@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mcclt.config import VARIANTS
+from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import Setup, make_setup
 from mcclt.experiments.store import Store
@@ -88,7 +88,7 @@ def make_store(
     path: Path,
     tasks: tuple[str, ...] = ("Hopper", "HalfCheetah"),
     algos: tuple[str, ...] = ("ppo", "trpo"),
-    variants: tuple[str, ...] = tuple(VARIANTS),
+    variants: tuple[str, ...] = PAPER_VARIANTS,
     seeds: int = 5,
     lift: float = 100.0,
 ) -> Store:

@@ -17,7 +17,7 @@ from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 SET: dict[str, Any] = {"learning_rate_end": 1e-4, "critic_learning_rate_end": 1e-4, "decay_steps": 100}
-SET |= {"max_grad_norm": 0.5, "crossing_error": 10.0, "ent_coef": 0.01, "critic_gae_lambda": 0.9}
+SET |= {"max_grad_norm": 0.5, "crossing_error": 10.0, "ent_coef": 0.01, "critic_gae_lambda": 0.9, "critic_w_tar": 0.8}
 """Numbers that are unset or 0 by default, so that they are there to differ in."""
 
 

@@ -29,8 +29,8 @@ class Compare(Machinery):
     tasks: Annotated[tuple[str, ...], Spelling("TASK,...", names), Positional]
     """Task ids such as Hopper-v5."""
     variants: Variants = ("plain", "mcclt", "ensemble")
-    """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore), settings changed behind an @:
-    mcclt@n_quantiles=4+guide=symmetric."""
+    """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore) or ours (inverse-variance, hl-gauss,
+    hl-gauss-nw), settings changed behind an @: mcclt@n_quantiles=4+guide=symmetric."""
     algo: Comma = ("ppo",)
     """ppo, trpo or both."""
     n_seeds: int | None = 10

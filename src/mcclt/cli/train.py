@@ -61,8 +61,8 @@ class Train(Command, RunConfig, AgentConfig):
     decay_steps: Steps | None = None
     groups: Annotated[Mapping[str, AgentConfig], Suppress] = dataclasses.field(default_factory=dict)
     variants: Comma = ()
-    """Train several of the paper's variants together: plain, qr, mcclt-nw, ensemble, mcclt, explore; each with
-    --algo, or with its own as in trpo-mcclt."""
+    """Train several variants together: the paper's plain, qr, mcclt-nw, ensemble, mcclt, explore, and inverse-variance,
+    hl-gauss, hl-gauss-nw; each with --algo, or with its own as in trpo-mcclt."""
     preset: str | None = None
     """modern: one for every task, of today's PPO and TRPO; tuned: the best known for this task; paper: the authors'."""
     config: Path | None = None
@@ -208,7 +208,7 @@ def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> N
 
 
 def _variant(name: str) -> dict[str, Any]:
-    """A variant of the paper, alone or behind an algorithm's name: mcclt, trpo-mcclt."""
+    """A variant, alone or behind an algorithm's name: mcclt, trpo-mcclt."""
     if name in VARIANTS:
         return dict(VARIANTS[name])
     algo, _, variant = name.partition("-")
@@ -218,11 +218,11 @@ def _variant(name: str) -> dict[str, Any]:
 
 
 def _label(agent: AgentConfig) -> str:
-    """The paper's name for a combination, or its parts."""
+    """The name of a combination, or its parts."""
     for name, parts in VARIANTS.items():
         if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
-            if agent.weighting is None and name == "mcclt-nw":
-                continue  # unset means the paper's pairing: MC-CLT with its weights
+            if agent.weighting is None and name.endswith("-nw"):
+                continue  # unset means the paper's pairing: with weights
             return f"{agent.algo}-{name}"
     return f"{agent.algo}-{agent.critic}-{agent.weighting}"
 

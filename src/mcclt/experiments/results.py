@@ -25,6 +25,9 @@ NAMES = {
     "ensemble": "ensemble",
     "mcclt": "MC-CLT",
     "explore": "exploration",
+    "inverse-variance": "inverse variance",
+    "hl-gauss": "HL-Gauss",
+    "hl-gauss-nw": "HL-Gauss without w",
 }
 """The variants as people read them."""
 

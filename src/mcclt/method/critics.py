@@ -15,6 +15,9 @@ from mcclt.config import AgentConfig
 from mcclt.method import losses, minibatches, nets, normal, optimisers
 from mcclt.method.nets import Params
 
+LEAST_SHARE = 0.1
+"""With `variance_scaling`: how much of the mean variance is added to a state's, so that none counts over tenfold."""
+
 
 class Prediction(NamedTuple):
     """What a critic believes about states [B]."""
@@ -46,6 +49,13 @@ class Sample(NamedTuple):
     """[B, N] predicted at `obs` before the update."""
     next_bars: jax.Array
     """[B, N] predicted at the true successor."""
+    weight: jax.Array | None = None
+    """[B] how much each state counts, 1 in the mean; none: all the same."""
+
+    def mean(self, loss: jax.Array) -> jax.Array:
+        """Of a loss [B, ...], each state's as much as it counts."""
+        weight = self.weight
+        return jnp.mean(loss if weight is None else loss * weight.reshape(-1, *(1,) * (loss.ndim - 1)))
 
 
 class Critic(abc.ABC):
@@ -57,6 +67,10 @@ class Critic(abc.ABC):
     """Whether `Prediction.error` means anything, so that weights can be made from it."""
     error_name: str = "Error"
     """What a page calls it."""
+    weighs_states: bool = False
+    """Whether it has a spread, and its loss counts states by `Sample.weight`."""
+    scales_residuals: bool = False
+    """Whether its loss can measure residuals in units of a predicted deviation (`variance_scaling`)."""
     default_weighting: str
     """What the paper pairs this critic with."""
     default_members: int = 1
@@ -173,7 +187,7 @@ class _Scalar(Critic):
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
         """Mean (V − G)² over the member's own part."""
-        return jnp.mean((self.values((params,), sample.obs)[:, 0] - sample.returns) ** 2)
+        return sample.mean((self.values((params,), sample.obs)[:, 0] - sample.returns) ** 2)
 
 
 @final
@@ -194,6 +208,7 @@ class Ensemble(_Scalar):
     """K values per state; the error is their sample standard deviation."""
 
     has_error = True
+    weighs_states = True
     error_name = "Disagreement of the members"
     default_weighting = "accuracy"
     default_members = 5
@@ -211,6 +226,7 @@ class _Bars(Critic):
 
     quantiles = True
     has_error = True
+    weighs_states = True
     error_name = "Normality error E"
 
     @abc.abstractmethod
@@ -251,10 +267,10 @@ class Quantile(_Bars):
         tau = normal.taus(self.config.n_quantiles)
         if self.config.qr_target == "shifted":
             u = sample.bars + sample.advantage[:, None] - bars
-            return jnp.mean(losses.quantile_huber(u, tau[None, :], self.config.kappa))
+            return sample.mean(losses.quantile_huber(u, tau[None, :], self.config.kappa))
         atoms = sample.reward[:, None] + sample.discount[:, None] * sample.next_bars
         u = atoms[:, None, :] - bars[:, :, None]  # [B, i, j]
-        return jnp.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
+        return sample.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
 
 
 class _Guided(_Bars):
@@ -314,6 +330,8 @@ class _Guided(_Bars):
 class Normal(_Guided):
     """MC-CLT: N bars guided towards G + σ_ψ(s)·Z[i]."""
 
+    scales_residuals = True
+
     @property
     def outputs(self) -> int:
         """A bar each."""
@@ -324,7 +342,11 @@ class Normal(_Guided):
         return self.raw(params, obs)
 
     def loss(self, params: Params, sample: Sample) -> jax.Array:
-        """Quantile Huber towards the guide (eq. 8) + Gaussian NLL of the variance (eq. 6)."""
+        """Quantile Huber towards the guide (eq. 8) + Gaussian NLL of the variance (eq. 6).
+
+        With `variance_scaling` its gradient is that of DSAC-T (Duan et al. 2025): over σ_ψ² of the state, times the
+        mean σ_ψ² of the batch. So where it points does not depend on the unit of rewards, but for the variance's floor.
+        """
         config = self.config
         bars, variance = self.raw_and_variance(params, sample.obs)
         error = jax.lax.stop_gradient(jnp.mean(bars, axis=-1) - sample.returns)
@@ -332,8 +354,12 @@ class Normal(_Guided):
         guide = sample.returns[:, None] + sigma[:, None] * normal.z_table(config.n_quantiles)[None, :]
         rho = losses.quantile_huber if config.guide == "quantile" else losses.symmetric_huber
         tau = normal.taus(config.n_quantiles)[None, :]
-        guidance = jnp.mean(rho(guide - bars, tau, config.kappa))
-        return guidance + jnp.mean(losses.gaussian_nll(error**2, variance))
+        nll = jnp.mean(losses.gaussian_nll(error**2, variance))
+        if not config.variance_scaling:
+            return sample.mean(rho(guide - bars, tau, config.kappa)) + nll
+        mean_variance = jnp.mean(sigma**2)
+        unit = jnp.sqrt(sigma**2 + LEAST_SHARE * mean_variance)[:, None]
+        return mean_variance * (sample.mean(rho((guide - bars) / unit, tau, config.kappa)) + nll)
 
 
 @final
@@ -391,7 +417,7 @@ class HlGauss(_Guided):
         target = jax.lax.stop_gradient(self.target(sample.returns, variance))
         error = jax.lax.stop_gradient(self.moments(jax.nn.softmax(logits))[0] - sample.returns)
         cross_entropy = -jnp.sum(target * jax.nn.log_softmax(logits), axis=-1)
-        return jnp.mean(cross_entropy) + jnp.mean(losses.gaussian_nll(error**2, variance))
+        return sample.mean(cross_entropy) + jnp.mean(losses.gaussian_nll(error**2, variance))
 
 
 CRITICS: dict[str, type[Critic]] = {

@@ -22,7 +22,7 @@ from mcclt.method.normalisation import Normaliser
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import Numbers, Structure
-from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting
+from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting, shares
 
 Metrics = dict[str, jax.Array]
 Lesson = tuple[Sample, ...]
@@ -235,6 +235,16 @@ class Learner:
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
                 " take weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
             )
+        if self.config.critic_w_tar is not None and not critic.weighs_states:
+            raise ConfigError(
+                f"critic_w_tar needs a critic that weighs states by their variance, and {name!r} does not:"
+                " leave it unset, or take critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
+            )
+        if self.config.variance_scaling and not critic.scales_residuals:
+            raise ConfigError(
+                "variance_scaling needs a critic with residuals in units of returns and a variance network, and"
+                f" {name!r} is none: leave it off, or take critic 'normal'."
+            )
         if critic.members < critic.min_members:
             raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
         if self.in_turns and not hasattr(self._policy_update, "one_pass"):
@@ -372,6 +382,7 @@ class Learner:
         )
 
         # Lines 16-17, prepared: what the target bars, and the critic's and variance network's losses are made from.
+        w_tar = critic.config.critic_w_tar
         sample = Sample(
             obs=obs,
             returns=returns,
@@ -380,6 +391,7 @@ class Learner:
             discount=config.gamma * ~flatten(rollout.terminated),
             bars=now.bars,
             next_bars=after.bars,
+            weight=None if w_tar is None else shares(now.std**2, w_tar),
         )
         lesson = critics.divide(critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
         metrics = {

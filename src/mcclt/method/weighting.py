@@ -131,17 +131,25 @@ class InverseVariance:
     def __init__(self, config: AgentConfig) -> None:
         self.w_tar = config.w_tar
 
-    def raw(self, scaled_variance: jax.Array) -> jax.Array:
-        """The weight as a function of v·T; falls from 1 to 0."""
-        return 1 / (1 + scaled_variance)
-
     def search(self, error: jax.Array) -> Temperature:
         """Scale-free bisection in log T."""
-        return log_search(self.raw, error, self.w_tar)
+        return log_search(inverse, error, self.w_tar)
 
     def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
         """The weights at T."""
-        return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
+        return jnp.where(temperature.found, inverse(error * temperature.value), 1.0)
+
+
+def inverse(scaled_variance: jax.Array) -> jax.Array:
+    """The weight 1/(1 + v·T) as a function of v·T; falls from 1 to 0."""
+    return 1 / (1 + scaled_variance)
+
+
+def shares(variance: jax.Array, w_tar: float) -> jax.Array:
+    """How much states with these variances [B] count for a critic: weights 1/(1 + v·T) with mean `w_tar`, over that."""
+    temperature = log_search(inverse, variance, w_tar)
+    weight = jnp.where(temperature.found, inverse(variance * temperature.value), 1.0)
+    return weight / jnp.mean(weight)
 
 
 def log_search(raw, error: jax.Array, target: float) -> Temperature:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from mcclt.config import VARIANTS
+from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments.filling import fill
 from mcclt.experiments.results import Results
 
@@ -30,7 +30,7 @@ def seeds(results: Results) -> Counter[tuple[str, str, str]]:
 def gaps(results: Results) -> dict[tuple[str, str, str], int]:
     """How many seeds of the paper's variants are missing, by (task, algo, variant)."""
     found = seeds(results)
-    grid = itertools.product(results.tasks, results.algos, VARIANTS)
+    grid = itertools.product(results.tasks, results.algos, PAPER_VARIANTS)
     return {cell: n for cell in grid if (n := max(found.values()) - found[cell])}
 
 

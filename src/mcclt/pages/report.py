@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mcclt.config import VARIANTS
+from mcclt.config import PAPER_VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, first, pooled
@@ -75,7 +75,7 @@ def page(
     tally = Counter(v.verdict for v in verdicts)
     seeds = provenance.seeds(results)
     wanted = max(seeds.values())
-    variants = list(dict.fromkeys([*VARIANTS, *results.variants]))  # the paper's, there or not, and whatever else is
+    variants = list(dict.fromkeys([*PAPER_VARIANTS, *results.variants]))  # the paper's, there or not, and others
     return render(
         "report",
         curves(results),
@@ -88,7 +88,7 @@ def page(
         summary=_summary(results),
         notices=_notices(results),
         missing=sum(provenance.gaps(results).values()),
-        planned=wanted * len(results.tasks) * len(results.algos) * len(VARIANTS),
+        planned=wanted * len(results.tasks) * len(results.algos) * len(PAPER_VARIANTS),
         answer=answer_of(results) if results.reproduction else "",
         signs=VERDICTS,
         tally={name: tally[name] for name in VERDICTS if tally[name]},
@@ -100,7 +100,7 @@ def page(
         variants=[variant_label(v) for v in variants],
         seeds={a.upper(): {t: [seeds[t, a, v] for v in variants] for t in results.tasks} for a in results.algos},
         wanted=wanted,
-        paper=len(VARIANTS),
+        paper=len(PAPER_VARIANTS),
         properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
         repeat=repeat,

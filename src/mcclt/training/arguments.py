@@ -54,9 +54,11 @@ class Settings(TypedDict, total=False):
     value_max: float
     variance_head: Literal["variance", "log_variance", "std"]
     variance_floor: float
+    variance_scaling: bool
     trunk: Literal["separate", "shared"]
     qr_target: Literal["shifted", "bellman"]
     crossing_error: float | None
+    critic_w_tar: float | None
     w_tar: float
     w_min: float
     temperature: Literal["log", "paper"]

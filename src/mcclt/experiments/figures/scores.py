@@ -17,7 +17,7 @@ from mcclt.experiments.results import Results, Series, variant_label
 
 
 def main_variants(results: Results) -> list[str]:
-    """The paper's variants that are there, or if there is none of them, whatever is."""
+    """The variants with a name of their own that are there, or if there is none of them, whatever is."""
     return [v for v in results.variants if v in VARIANTS] or results.variants
 
 
@@ -27,7 +27,7 @@ def main_variants(results: Results) -> list[str]:
     "edge are the paper's final means."
 )
 def learning_curves(results: Results) -> Figure | None:
-    """All tasks, both algorithms, the paper's variants."""
+    """All tasks, both algorithms, these variants."""
     variants = main_variants(results)
     shown = {s: curve for s in results.mains if s.variant in variants and len((curve := learning_curve(s))[0])}
     if not shown:
