@@ -1,3 +1,9 @@
+"""What errors say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from mcclt import errors
@@ -24,6 +30,20 @@ def test_long_tables_are_not_listed() -> None:
 
 def test_missing_extra_names_the_extra() -> None:
     assert str(errors.MissingExtraError("Logging", "wandb")).endswith("pip install 'wandb>=0.19'")
+
+
+def test_an_extra_is_named_where_nothing_is_installed(tmp_path: Path) -> None:
+    package = Path(errors.__file__).parent
+    (tmp_path / "errors.py").write_bytes((package / "errors.py").read_bytes())
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        "import sys; sys.path.insert(0, '.'); import errors; print(errors.install('x'))",
+    ]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "pip install 'mcclt[x]'"
 
 
 @pytest.mark.parametrize(

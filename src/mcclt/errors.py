@@ -46,7 +46,11 @@ class MissingExtraError(MccltError, ImportError):
 
 def install(extra: str) -> str:
     """What to type for an extra: its packages by name, since this one may have come from anywhere."""
-    found = [line.partition(";") for line in importlib.metadata.requires("mcclt") or []]
+    try:
+        required = importlib.metadata.requires("mcclt") or []
+    except importlib.metadata.PackageNotFoundError:  # it runs from its source, uninstalled
+        required = []
+    found = [line.partition(";") for line in required]
     names = [name.strip() for name, _, when in found if f'extra == "{extra}"' in when]
     return f"pip install {' '.join(map(shlex.quote, names)) if names else shlex.quote(f'mcclt[{extra}]')}"
 

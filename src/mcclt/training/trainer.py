@@ -317,7 +317,7 @@ class Trainer:
         old, size = self.states, len(self.config.seeds)
         rollouts = dict(zip(self.learners, split(rollout, len(self.learners)), strict=True))
         improved = self._improve(old, rollouts)
-        found = {name: jax.tree.map(np.asarray, metrics) for name, (_, _, metrics) in improved.items()}  # waits
+        found = jax.device_get({name: metrics for name, (_, _, metrics) in improved.items()})  # waits
         states = {name: state for name, (state, _, _) in improved.items()}
         lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
         if first := self._fits is None:
