@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -137,12 +138,51 @@ def test_effects_are_the_answers_in_every_setting(full):
         assert ax.get_xlabel().endswith(answer.verdict)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16])
+@pytest.mark.parametrize("n", range(1, 17))
 def test_no_empty_places(n):
-    figure, axes = style.panels(n)
+    _, axes = style.panels([1.9] * n)
     rows, columns = axes[0].get_gridspec().get_geometry()
-    assert len(figure.axes) == len(axes) == n == rows * columns
-    assert figure.get_figwidth() <= 10.5
+    assert rows == -(-n // 3)
+    taken = [
+        np.ravel_multi_index((ax.get_subplotspec().rowspan[0], c), (rows, columns))
+        for ax in axes
+        for c in ax.get_subplotspec().colspan
+    ]
+    assert sorted(taken) == list(range(rows * columns))
+
+
+LONG = (
+    "mcclt@guide=symmetric+n_quantiles=20+trunk=shared+variance_head=log_variance",
+    "mcclt@critic_learning_rate=0.0003+w_tar=0.85",
+)
+
+
+def inside(figure: Figure) -> bool:
+    """Whether nothing that is drawn is cut off at an edge."""
+    box = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())  # in inches
+    width, height = figure.get_size_inches()
+    return box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02
+
+
+@pytest.mark.parametrize("variants", [("plain", "mcclt", *LONG), LONG])
+def test_long_names_leave_room_for_what_they_name(tmp_path, variants):
+    """Matplotlib warns, which is an error here, when nothing is left for the axes."""
+    names = (*variants, *(f"mcclt@n_quantiles={n}" for n in (2, 4, 6, 10)))
+    results = make_store(tmp_path, tasks=("InvertedDoublePendulum",), algos=("ppo",), variants=names, seeds=2).load()
+    for reproduction in (True, False):
+        for name, figure in drawn(dataclasses.replace(results, reproduction=reproduction)).items():
+            assert inside(figure), name
+            assert min(ax.get_position().width * ax.get_position().height for ax in figure.axes) > 0.02, name
+
+
+def test_a_comparison_shows_six_variants_of_its_own(tmp_path):
+    names = (*LONG, *(f"mcclt@n_quantiles={n}" for n in (2, 4, 6, 10, 12, 14)))
+    results = make_store(tmp_path, tasks=("Hopper",), algos=("ppo",), variants=names, seeds=1).load()
+    own = dataclasses.replace(results, reproduction=False)
+    figure = figures.FIGURES["learning_curves"](own)
+    assert len(figure.axes[0].lines) == 6
+    labels = [t.get_text().replace("\n", " ") for t in figure.legends[0].get_texts()]
+    assert labels == [variant_label(v) for v in own.variants[:6]], "and nothing of the paper's"
 
 
 def test_type_can_be_read(full):

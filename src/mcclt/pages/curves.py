@@ -7,6 +7,7 @@ import numpy as np
 from mcclt.experiments import figures
 from mcclt.experiments.analysis.speed import FEW_POINTS
 from mcclt.experiments.analysis.stats import mean_band
+from mcclt.experiments.figures.scores import main_variants
 from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, variant_label
 from mcclt.pages.rendering import rounded
@@ -34,6 +35,7 @@ def curves(results: Results) -> dict[str, Any]:
     evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)
     if evaluations < FEW_POINTS:  # no curve to open the page with
         quantities.sort(key=lambda column: column == "eval/mean_reward")
+    shown = main_variants(results)
     steps: dict[tuple[int, ...], int] = {}
     series = []
     for one in results.mains:
@@ -59,7 +61,8 @@ def curves(results: Results) -> dict[str, Any]:
         "tasks": results.tasks,
         "algos": [algo.upper() for algo in results.algos],
         "variants": [
-            {"label": variant_label(v), "colour": figures.colour(v), "changed": "@" in v} for v in results.variants
+            {"label": variant_label(v), "colour": figures.colour(v), "changed": "@" in v, "shown": v in shown}
+            for v in results.variants
         ],
         "quantities": [{"key": column, "title": QUANTITIES[column]} for column in quantities],
         "steps": [list(x) for x in steps],

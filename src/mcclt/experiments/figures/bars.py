@@ -30,13 +30,13 @@ def value_distributions(results: Results) -> Figure | None:
     rows = [(s, agents) for s in chosen if (agents := [r for r in s.results if probed_bars(r) is not None])]
     if not rows:
         return None
-    figure, cells = style.grid(len(rows), 3, 3.1, 1.6, sharey=True)
+    figure, cells = style.grid(len(rows), 3, 1.75, sharey=True)
     for (series, agents), axes in zip(rows, cells, strict=True):
         for k, (ax, t) in enumerate(zip(axes, probed(agents[0], "bars", "t"), strict=True)):
             every = [normality(probed(r, "bars", "values")[k]) for r in agents]
             _normality_cell(ax, every[0])
             name = f"{series.task} · {style.agent_name(series, agents[0])}" if k == 0 else " "
-            style.heading(ax, name, f"step {t:.0f}   {_normality_text(every)}")
+            style.heading(ax, name, f"step {t:.0f}\n{_normality_text(every)}")
         axes[0].set_ylabel("probability")
     for ax in cells[-1]:
         ax.set_xlabel("return")
@@ -90,17 +90,17 @@ def error_drawing(results: Results) -> Figure | None:
     states = zip(probed(agent, "bars", "t"), map(error_parts, probed(agent, "bars", "values")), strict=True)
     t, parts = max(states, key=lambda state: state[1].error)
     n = len(parts.bars)
-    figure, ((bars, sigmas, gaps),) = style.grid(1, 3, 3.3, max(2.4, 0.28 * n + 1), sharey=True)
+    figure, ((bars, sigmas, gaps),) = style.grid(1, 3, max(2.6, 0.28 * n + 1.2), sharey=True)
     bars.set_yticks(range(n), [f"q{_subscript(i)}   Z = {z:+.2f}".replace("-", "−") for i, z in enumerate(parts.z)])
     bars.set_ylim(-1, n)
     _lollipops(bars, parts.bars, parts.mean)
-    style.heading(bars, "1  The bars and their mean", f"mean of the qᵢ = {_short(parts.mean)}")
+    style.heading(bars, "1  Bars and their mean", f"\nmean of the qᵢ = {_short(parts.mean)}")
     _lollipops(sigmas, parts.sigmas, parts.sigma)
-    note = f"σᵢ = (qᵢ − mean) / Zᵢ,   their mean σ = {_short(parts.sigma)}"
-    style.heading(sigmas, "2  The spread that each bar asks for", note)
+    note = f"σᵢ = (qᵢ − mean) / Zᵢ\ntheir mean σ = {_short(parts.sigma)}"
+    style.heading(sigmas, "2  The spread of each", note)
     _gaps_panel(gaps, parts)
-    note = f"q′ᵢ = mean + σ Zᵢ,   E = Σ (qᵢ − q′ᵢ)² = {_short(parts.error)}"
-    style.heading(gaps, "3  Gaps to the bars of that normal", note)
+    note = f"q′ᵢ = mean + σ Zᵢ\nE = Σ (qᵢ − q′ᵢ)² = {_short(parts.error)}"
+    style.heading(gaps, "3  Gaps to that normal", note)
     for ax, name in ((bars, "value"), (sigmas, "σᵢ"), (gaps, "value")):
         ax.set_xlabel(name)
         ax.grid(visible=False, axis="x")
@@ -108,8 +108,8 @@ def error_drawing(results: Results) -> Figure | None:
         ("bars qᵢ", {"color": style.colour("mcclt"), "marker": "o", "linewidth": 0}),
         ("the normal and its bars q′ᵢ", {"color": style.NORMAL, "marker": "o", "fillstyle": "none", "linewidth": 1.1}),
         ("gaps, squared on the right", {"color": style.GAP}),
-        (f"{series.task} · {style.agent_name(series, agent)} · step {t:.0f}", {"alpha": 0}),
     ]
+    style.axis_names(figure, f"{series.task} · {style.agent_name(series, agent)} · step {t:.0f}")
     style.legend(figure, entries)
     return figure
 

@@ -8,6 +8,7 @@ import numpy as np
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.calibration import LEVELS, Calibration, calibration_of
 from mcclt.experiments.figures import style
+from mcclt.experiments.figures.scores import main_variants
 from mcclt.experiments.figures.style import Axes, Figure
 from mcclt.experiments.results import Results, variant_label
 
@@ -18,6 +19,7 @@ PIT_SHOWN = 3.0
 """Densities above are cut and written out: far too narrow predictions pile all returns up at the ends."""
 
 CALIBRATED = ("qr", "mcclt-nw", "ensemble", "mcclt", "mcclt@guide=symmetric")
+"""Of a reproduction; of a comparison, those that its other figures show."""
 
 
 @style.figure_of(
@@ -29,7 +31,7 @@ CALIBRATED = ("qr", "mcclt-nw", "ensemble", "mcclt", "mcclt@guide=symmetric")
 def calibration(results: Results) -> Figure | None:
     """Coverage, CRPS and PIT of the critics that predict a spread."""
     found: Found = {}
-    for variant in CALIBRATED:
+    for variant in CALIBRATED if results.reproduction else main_variants(results):
         own = {(s.task, s.algo): one for s in results.of(variant) if (one := calibration_of(s)) is not None}
         if own:
             found[variant] = own
@@ -37,14 +39,18 @@ def calibration(results: Results) -> Figure | None:
         return None
     cells = [setting for setting in results.settings if any(setting in own for own in found.values())]
     top = max(2.8, 0.34 * len(cells) + 0.9)
-    figure = style.canvas(10.4, top + 2.2)
-    above, below = figure.subfigures(2, 1, height_ratios=[top, 1.8], squeeze=False).flat
+    names = [style.wrapped(variant_label(v), int(0.85 * style.WIDTH / style.LETTER / len(found))) for v in found]
+    under = 1.6 + style.LINE * max(name.count("\n") + 1 for name in names)
+    figure = style.canvas(top + under)
+    above, below = figure.subfigures(2, 1, height_ratios=[top, under], squeeze=False).flat
     inside, ratio = above.subplots(1, 2, width_ratios=[1, 1.25])
     _coverage_panel(inside, found)
     _crps_panel(ratio, found, cells)
     panels = below.subplots(1, len(found), sharey=True, squeeze=False)[0]
-    for ax, (variant, measured) in zip(panels, found.items(), strict=True):
+    for ax, name, (variant, measured) in zip(panels, names, found.items(), strict=True):
         _pit_panel(ax, variant, list(measured.values()))
+        style.heading(ax, name)
+    panels[0].set_yticks(range(4))
     panels[0].set_ylabel("PIT density")
     style.variant_legend(figure, found)
     return figure
@@ -74,7 +80,7 @@ def _crps_panel(ax: Axes, found: Found, cells: Sequence[tuple[str, str]]) -> Non
             means.append(mean)
             ax.plot([low, high], [y, y], color=style.colour(variant), linewidth=1.2)
             ax.plot(mean, y, "o", color=style.colour(variant), markersize=4)
-    ax.set_yticks(range(len(cells)), [f"{task} · {algo.upper()}" for task, algo in cells])
+    ax.set_yticks(range(len(cells)), [f"{style.folded(task)} · {algo.upper()}" for task, algo in cells])
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.grid(visible=False, axis="y")
     for y in range(1, len(cells)):
@@ -100,5 +106,4 @@ def _pit_panel(ax: Axes, variant: str, measured: Sequence[Calibration]) -> None:
         place: dict[str, Any] = {"xytext": (4, -3), "ha": "left"} if right else {"xytext": (-4, -3), "ha": "right"}
         look: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.SOFT}
         ax.annotate(f"{mean[k]:.1f}", (x, PIT_SHOWN), textcoords="offset points", **place, **look)
-    ax.set_xticks([0, 0.5, 1])
-    style.heading(ax, variant_label(variant).replace(", ", ",\n"))
+    ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])

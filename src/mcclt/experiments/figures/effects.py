@@ -50,7 +50,7 @@ def _forest(answers: Sequence[pooled.Answer]) -> Figure | None:
         names[top + (len(own) - 1) / 2] = style.folded(task) if len(own) > 1 else task
         rows.update({one: top + place for place, one in enumerate(own)})
         top += len(own) + 0.6
-    figure = style.canvas(max(4.5, 1.5 + 1.22 * len(answers)), 0.17 * top + 2.4)
+    figure = style.canvas(0.17 * top + 2.1)
     axes = figure.subplots(1, len(answers), sharex=True, sharey=True, squeeze=False)[0]
     furthest = max(abs(end) for a in answers for e in a.effects for end in e.comparison.effect_ends)
     reach = float(np.clip(furthest, *REACH))

@@ -36,7 +36,7 @@ def _std_panels(results: Results, variant: str) -> Figure | None:
     if not drawn:
         return None
     changes = trends(results, variant)
-    figure, axes = style.panels(len(drawn))
+    figure, axes = style.panels([1.9] * len(drawn))
     for ax, (series, t, rows) in zip(axes, drawn, strict=True):
         style.line_and_band(ax, t, rows, variant)
         change = changes.get((series.task, series.algo), "too short for a slope")
@@ -62,7 +62,7 @@ def weights_over_episode(results: Results) -> Figure | None:
         return None
     rows = [own for task in results.tasks if (own := [(s, r) for s, r in agents if s.task == task])]
     entries = ("weight", "error", "reward")
-    figure, cells = style.grid(len(rows), len(entries), 3.3, 1.45, sharex="row")
+    figure, cells = style.grid(len(rows), len(entries), 1.45, sharex="row")
     for axes, drawn in zip(cells, rows, strict=True):
         who = ", ".join(dict.fromkeys(style.agent_name(s, r) for s, r in drawn))
         for ax, entry in zip(axes, entries, strict=True):

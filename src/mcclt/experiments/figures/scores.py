@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import VARIANTS
+from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.aggregates import performance_profile
 from mcclt.experiments.analysis.speed import learning_curve
@@ -15,19 +15,23 @@ from mcclt.experiments.figures.style import Axes, Figure
 from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, Series, variant_label
 
+MOST = 6
+"""Curves in one picture."""
+
 
 def main_variants(results: Results) -> list[str]:
-    """The variants with a name of their own that are there, or if there is none of them, whatever is."""
-    return [v for v in results.variants if v in VARIANTS] or results.variants
+    """What is shown at first: of a reproduction the paper's variants, of anything else the first six there are."""
+    paper = [v for v in results.variants if v in PAPER_VARIANTS]
+    return ((results.reproduction and paper) or results.variants)[:MOST]
 
 
 @style.figure_of(
     "Learning curves: mean return of evaluation episodes (of the episodes collected, where there were no evaluations) "
     "over environment steps, mean over seeds with a 95 % band (fewer than five seeds: their range). Ticks on the right "
-    "edge are the paper's final means."
+    "edge, where there are any, are the paper's final means."
 )
 def learning_curves(results: Results) -> Figure | None:
-    """All tasks, both algorithms, these variants."""
+    """All tasks, both algorithms, at most six variants."""
     variants = main_variants(results)
     shown = {s: curve for s in results.mains if s.variant in variants and len((curve := learning_curve(s))[0])}
     if not shown:
@@ -35,20 +39,22 @@ def learning_curves(results: Results) -> Figure | None:
     from matplotlib.ticker import EngFormatter
 
     cells = style.by_setting(shown)
-    figure, axes = style.panels(len(cells))
+    published = {s: mean for s in shown if results.reproduction and (mean := paper_mean(s)) is not None}
+    figure, axes = style.panels([1.9] * len(cells))
     for ax, ((task, algo), drawn) in zip(axes, cells.items(), strict=True):
         for series in drawn:
             style.line_and_band(ax, *shown[series], series.variant)
-            if (paper := paper_mean(series)) is not None:
+            if series in published:
                 tick: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False, "linewidth": 2}
-                ax.plot([1, 1.035], [paper, paper], color=style.colour(series.variant), **tick)
+                ax.plot([1, 1.035], [published[series]] * 2, color=style.colour(series.variant), **tick)
         style.heading(ax, style.folded(task), algo.upper())
         ax.set_xlim(0, max(shown[series][0][-1] for series in drawn))
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500k, 1M
     style.axis_names(figure, "environment steps", "return")
     tick = {"color": style.SOFT, "marker": "_", "markersize": 6, "markeredgewidth": 2, "linewidth": 0}
     there = {s.variant for s in shown}
-    style.variant_legend(figure, [v for v in variants if v in there], ("paper's final mean", tick))
+    more = [("paper's final mean", tick)] if published else []
+    style.variant_legend(figure, [v for v in variants if v in there], *more)
     return figure
 
 
@@ -82,7 +88,7 @@ def performance_profiles(results: Results) -> Figure | None:
     drawn = [(algo, *found) for algo in results.algos if (found := profiles(results, algo))[0]]
     if not drawn:
         return None
-    figure, axes = style.panels(len(drawn), width=4, height=2.8, sharey=True)
+    figure, axes = style.panels([2.8] * len(drawn), across=2, sharey=True)
     for ax, (algo, tasks, thresholds, shares) in zip(axes, drawn, strict=True):
         for variant, share in shares.items():
             ax.plot(thresholds, share, **style.line(variant))
@@ -104,9 +110,10 @@ def final_scores(results: Results) -> Figure | None:
     cells = style.by_setting(s for s in results.mains if s.variant in variants)
     if not cells:
         return None
-    figure, axes = style.panels(len(cells), height=0.2 * len(variants) + 0.9, sharey=True)
+    names = [style.wrapped(variant_label(v), 20) for v in variants]
+    figure, axes = style.panels([_height(names)] * len(cells), sharey=True)
     for ax, ((task, algo), drawn) in zip(axes, cells.items(), strict=True):
-        _seeds(ax, drawn, variants, [variant_label(v) for v in variants])
+        _seeds(ax, drawn, variants, names)
         style.heading(ax, style.folded(task), algo.upper())
     style.axis_names(figure, "return")
     return figure
@@ -126,14 +133,21 @@ def changed_scores(results: Results) -> Figure | None:
             cells.setdefault((s.task, s.algo, own), [base]).append(s)
     if not cells:
         return None
-    most = max(map(len, cells.values()))
-    figure, axes = style.panels(len(cells), width=5, height=0.2 * most + 0.9, columns=(2,))
-    for ax, ((task, algo, own), drawn) in zip(axes, cells.items(), strict=True):
-        names = [variant_label(own), *(s.label.partition(", ")[2] for s in drawn[1:])]
-        _seeds(ax, drawn, [s.variant for s in drawn], names)
+    names = [
+        [variant_label(own), *(style.wrapped(s.label.partition(", ")[2], 24) for s in drawn[1:])]
+        for (*_, own), drawn in cells.items()
+    ]
+    figure, axes = style.panels([*map(_height, names)], across=2)
+    for ax, ((task, algo, _), drawn), called in zip(axes, cells.items(), names, strict=True):
+        _seeds(ax, drawn, [s.variant for s in drawn], called)
         style.heading(ax, task, algo.upper())
     style.axis_names(figure, "return")
     return figure
+
+
+def _height(names: Sequence[str]) -> float:
+    """Inches that a cell with rows of such names takes, each row as high as the highest."""
+    return 0.9 + len(names) * (0.05 + style.LINE * max(name.count("\n") + 1 for name in names))
 
 
 def _seeds(ax: Axes, drawn: Sequence[Series], variants: Sequence[str], names: Sequence[str]) -> None:

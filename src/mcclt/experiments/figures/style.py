@@ -5,9 +5,11 @@ import functools
 import hashlib
 import io
 import itertools
+import math
 import re
+import textwrap
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +51,12 @@ REFERENCE: dict[str, Any] = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4,
 """Lines to compare with."""
 
 DPI = 150
+
+WIDTH = 7.8
+"""Of every figure, in inches: about that of a page's text, so that type is as large in one as in the other."""
+
+LETTER, LINE = 0.075, 0.16
+"""Inches that a letter takes, on average at most, and a line."""
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -179,32 +187,38 @@ def svg(figure: Figure) -> str:
 # --- pieces of figures -------------------------------------------------------------------------------------------
 
 
-def canvas(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+def canvas(height: float) -> Figure:
+    """An empty figure, so many inches high."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    return Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
 
 
-def grid(rows: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
-    """Cells of a width and height in inches, and room for a legend above."""
-    figure = canvas(max(columns * width, 4.5), rows * height + 0.5)
+def grid(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
+    """Cells of a height in inches."""
+    figure = canvas(rows * height + 0.2)
     cells = figure.subplots(rows, columns, squeeze=False, **shared).tolist()
     for ax in (ax for row in cells for ax in row):
         ax.locator_params(nbins=4)
     return figure, cells
 
 
-def panels(
-    n: int, width: float = 2.6, height: float = 1.9, columns: tuple[int, ...] = (4, 5, 3), **shared: Any
-) -> tuple[Figure, list[Axes]]:
-    """N cells in a grid at most 10.4 inches wide, with the number of columns that leaves the fewest places empty."""
-    across = min(n, min(columns, key=lambda c: -n % c))
-    figure, cells = grid(-(-n // across), across, min(width, 10.4 / across), height, **shared)
-    flat = [ax for row in cells for ax in row]
-    for ax in flat[n:]:
-        ax.remove()
-    return figure, flat[:n]
+def panels(heights: Sequence[float], across: int = 3, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Cells that need so many inches, in as few rows as hold them; no row has an empty place, some wider cells."""
+    rows = np.array_split(np.arange(len(heights)), -(-len(heights) // across))
+    high = [max(0.4 * WIDTH / len(row), *(heights[i] for i in row)) for row in rows]
+    figure = canvas(sum(high) + 0.2)
+    places = math.lcm(*map(len, rows))
+    spec = figure.add_gridspec(len(rows), places, height_ratios=high)
+    axes: list[Axes] = []
+    for k, row in enumerate(rows):
+        wide = places // len(row)
+        for i in range(len(row)):
+            one = figure.add_subplot(spec[k, i * wide : (i + 1) * wide], sharey=axes[0] if sharey and axes else None)
+            one.locator_params(nbins=4)
+            one.tick_params(labelleft=i == 0 or not sharey)
+            axes.append(one)
+    return figure, axes
 
 
 def heading(ax: Axes, title: str, note: str = "") -> None:
@@ -224,18 +238,33 @@ def folded(name: str) -> str:
     return f"{name[:place]}\n{name[place:]}"
 
 
+def wrapped(label: str, letters: int = 28) -> str:
+    """A variant's name in lines, broken between its settings, and within the name of one that is too long."""
+    lines = textwrap.wrap(label, letters, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(_broken(line, letters) for line in lines)
+
+
+def _broken(line: str, letters: int) -> str:
+    end = 1 + max(line.rfind(sign, 0, letters) for sign in "_=")
+    return line if len(line) <= letters or not end else f"{line[:end]}\n{_broken(line[end:], letters)}"
+
+
 def legend(figure: Figure, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """One for all panels, above them; an entry is a label and a line's properties."""
+    """One for all panels, in room of its own above them; an entry is a label and a line's properties."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=label, **{"linewidth": 2, **look}) for label, look in entries]
-    columns = int(figure.get_figwidth() / 1.45)
+    labels = [str(handle.get_label()).splitlines() for handle in handles]
+    longest = max(len(text) for lines in labels for text in lines)
+    rows = -(-len(handles) // max(1, int(WIDTH / (0.45 + LETTER * longest))))
+    columns = -(-len(handles) // rows)
+    figure.set_figheight(figure.get_figheight() + 0.15 + rows * (LINE * max(map(len, labels)) + 0.05))
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=1.4, columnspacing=1.4)
 
 
 def variant_legend(figure: Figure, variants: Iterable[str], *more: tuple[str, dict[str, Any]]) -> None:
     """A legend of variants, and more entries after them."""
-    legend(figure, [*((variant_label(v), {"color": colour(v)}) for v in variants), *more])
+    legend(figure, [*((wrapped(variant_label(v)), {"color": colour(v)}) for v in variants), *more])
 
 
 def axis_names(figure: Figure, x: str, y: str = "") -> None:

@@ -37,12 +37,11 @@
       return;
     }
     const variants = [...data.variants.keys()];
-    const unchanged = variants.filter((v) => !data.variants[v].changed);
     const state = {
       algo: 0,
       quantity: data.quantities[0].key,
       tasks: new Set(data.tasks.keys()),
-      variants: new Set(unchanged.length ? unchanged : variants),
+      variants: new Set(variants.filter((v) => data.variants[v].shown)),
       seeds: false,
       paper: false,
     };
