@@ -52,7 +52,7 @@ def test_help_mentions_every_setting(mcclt: Cli, command: str) -> None:
         assert boxes == ["run", "targets", "policy", "PPO", "TRPO", "critic", "weights", "output"]
         assert "plain, qr, mcclt-nw, ensemble, mcclt, explore" in text
     if command == "evaluate":
-        assert "--episodes" in text and "A saved model or a run directory." in text
+        assert "--episodes" in text and "A saved model, a run directory, or a pretrained agent" in text
 
 
 def test_overall_help_and_version(mcclt: Cli) -> None:

@@ -16,7 +16,10 @@ from mcclt.cli.command import Command, form_of
 from mcclt.errors import ConfigError, MccltError, UnknownNameError
 from mcclt.training import plugins
 
-COMMANDS = ("train", "evaluate", "watch", "export", "compare", "reproduce", "tune", "report", "pack", "bench", "envs")
+COMMANDS = (
+    *("train", "evaluate", "watch", "export", "compare", "reproduce", "tune", "report", "pack", "bench"),
+    *("envs", "zoo"),
+)
 """The commands, each a class in the file of its name."""
 
 ABOUT = "Distributional, uncertainty-aware PPO and TRPO for continuous control."

@@ -20,7 +20,7 @@ class Evaluate(Command):
     """
 
     model: Annotated[Path, Positional]
-    """A saved model or a run directory."""
+    """A saved model, a run directory, or a pretrained agent, zoo:TASK (`mcclt zoo` lists them)."""
     episodes: int = 100
     """Episodes of each agent."""
     task: str | None = None

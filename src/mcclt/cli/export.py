@@ -18,7 +18,7 @@ class Export(Command):
     """
 
     model: Annotated[Path, Positional]
-    """A saved model or a run directory."""
+    """A saved model, a run directory, or a pretrained agent, zoo:TASK (`mcclt zoo` lists them)."""
     out: Annotated[Path, Positional]
     """policy.onnx (extra: onnx), or policy.npz for plain arrays."""
     seed: int | None = None

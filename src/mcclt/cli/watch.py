@@ -21,7 +21,7 @@ class Watch(Command):
     """
 
     model: Annotated[Path, Positional]
-    """A saved model, a run directory, or an agent that a store kept (STORE/agents/...)."""
+    """A saved model, a run directory, an agent that a store kept (STORE/agents/...), or zoo:TASK (see `mcclt zoo`)."""
     seeds: Seeds = ()
     """Agents to show side by side; unset: the first seed."""
     groups: Comma = ()
@@ -37,7 +37,7 @@ class Watch(Command):
     width: int = 480
     """Width of the video in pixels."""
     out: Path | None = None
-    """The page; unset: watch.html in the run directory, MODEL.html for a saved model."""
+    """The page; unset: watch.html in the run directory, MODEL.html for a saved model, TASK.html for zoo:TASK."""
     open: bool = True
     """Open the page in a browser, where there is a screen."""
 
@@ -49,13 +49,14 @@ class Watch(Command):
         """Records the agents side by side, and writes and opens their page."""
         import webbrowser
 
+        from mcclt import zoo
         from mcclt.pages import filming, watch
         from mcclt.training.model import load, read_model, with_suffix
 
         if not self.video and "width" in self.given:
             raise ConfigError("--width is the width of the video: leave out one of --width and --no-video.")
         console = plain_console()
-        beside = self.model / "watch" if self.model.is_dir() else with_suffix(self.model)
+        beside = self.model / "watch" if self.model.is_dir() else with_suffix(str(self.model).removeprefix(zoo.PREFIX))
         out = self.out or beside.with_suffix(".html")
         _check_writable(out)
         _, meta, source = read_model(self.model)

@@ -21,12 +21,12 @@ from mcclt.experiments.results import Result
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
 from mcclt.method.randomness import Purpose, stream
-from mcclt.storage import checkpoint, files, runs
+from mcclt.storage import runs
 from mcclt.storage.trackers import Row
 from mcclt.training.agent import Agent
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
-from mcclt.training.model import only_group, only_seed
+from mcclt.training.model import keepsake, only_group, only_seed
 from mcclt.training.population import map_agents
 from mcclt.training.trainer import TRAINING, Trainer
 
@@ -79,18 +79,12 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
 
 
 def _models(trainer: Trainer) -> list[bytes]:
-    """Each agent as a compressed model: what it does and believes; its optimisers would start afresh."""
+    """Each agent as a compressed model."""
     arrays, meta = trainer.to_checkpoint()
-    models = []
-    for group, seed in trainer.agents:
-        own, about = only_seed(*only_group(arrays, meta, group), trainer.config.seeds.index(seed))
-        kept = {
-            name: np.zeros_like(x) if name.split("/")[2] in ("policy_opt", "critic_opt") else x
-            for name, x in own.items()
-            if name.startswith("agents/")
-        }
-        models.append(files.compress(checkpoint.encode(kept, about), quickly=True))
-    return models
+    return [
+        keepsake(*only_seed(*only_group(arrays, meta, group), trainer.config.seeds.index(seed)))
+        for group, seed in trainer.agents
+    ]
 
 
 class _Reporter:

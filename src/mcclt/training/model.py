@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt import presets
+from mcclt import presets, zoo
 from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
@@ -32,7 +32,7 @@ from mcclt.interop import sb3
 from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
-from mcclt.storage import checkpoint, metadata, runs
+from mcclt.storage import checkpoint, files, metadata, runs
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import Settings
 from mcclt.training.compilation import use_cache
@@ -344,10 +344,10 @@ class Model(sb3.Methods):
 
     @classmethod
     def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
-        """Reads a saved model, or a run directory's newest checkpoint.
+        """Reads a saved model, a run directory's newest checkpoint, or a pretrained agent.
 
         Args:
-            path: what `save` was given, or a run directory.
+            path: what `save` was given, a run directory, or zoo:TASK (`mcclt zoo` lists them).
             env: the environment, where the task is not an id (needed to learn on, not to predict).
             group: which group of a run that trained several.
         """
@@ -427,8 +427,8 @@ def with_suffix(path: str | Path) -> Path:
 
 
 def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
-    """The arrays and metadata of a saved model or of a run's newest good checkpoint."""
-    path = Path(path)
+    """The arrays and metadata of a saved model, of a run's newest good checkpoint, or of an agent of the zoo."""
+    path = zoo.located(path)
     if path.is_dir():
         arrays, meta, source, passed = runs.load_latest(path)
         for line in passed:
@@ -461,6 +461,16 @@ def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tu
     config = meta["config"] | {"seeds": [seeds[index]], "engine": meta["spec"]["engine"]}
     kept = {k: v[index : index + 1] for k, v in arrays.items() if k.startswith("agents/")}
     return kept, meta | {"config": config} | only_agents(meta, index, 1)
+
+
+def keepsake(arrays: checkpoint.Arrays, meta: dict[str, Any]) -> bytes:
+    """A compressed model of one agent: what it does and believes; its optimisers would start afresh."""
+    kept = {
+        name: np.zeros_like(x) if name.split("/")[2] in ("policy_opt", "critic_opt") else x
+        for name, x in arrays.items()
+        if name.startswith("agents/")
+    }
+    return files.compress(checkpoint.encode(kept, meta), quickly=True)
 
 
 def only_agents(meta: dict[str, Any], first: int, count: int) -> dict[str, Any]:
@@ -531,7 +541,7 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
 
 
 def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:
-    """Reads a saved model or run directory, whichever algorithm trained it."""
+    """Reads a saved model, a run directory or an agent of the zoo ("zoo:Hopper-v5"), whichever algorithm trained it."""
     _, meta, _ = read_model(path)
     groups = from_dict(meta["config"]).groups
     algos = {g.algo for name, g in groups.items() if group in (None, name)}
