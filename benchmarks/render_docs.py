@@ -12,6 +12,7 @@ from typing import Any
 
 import one_environment
 import replication
+import searches
 import trpo_step
 import why
 
@@ -56,6 +57,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "one-environment": one_environment.show(one_environment.one_or_sixteen(one), ("16 × 250", "1 × 4,000")),
         "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
+        "searches": searches.table(),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),

@@ -37,7 +37,7 @@ def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: py
     assert "5 settings, 5 agents at once; compared at 160, 320, 800 steps" in said
     assert "On fresh seeds" in said and "default" in said
     best = tomllib.loads((tmp_path / "s/best.toml").read_text())
-    trials = json.loads((tmp_path / "s/trials.json").read_text())
+    trials = json.loads((tmp_path / "s/trials.json").read_text())["trials"]
     assert best["gamma"] in {trial["settings"]["gamma"] for trial in trials} and len(trials) == 5
     page = (tmp_path / "s/search.html").read_text()
     assert "setting-" in page and "What mattered" in page
@@ -97,4 +97,4 @@ def test_samplers_and_strategies(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         tune(folder, *flags, "--confirm", "0", "--quiet")
-        assert len(json.loads((folder / "s/trials.json").read_text())) == 5
+        assert len(json.loads((folder / "s/trials.json").read_text())["trials"]) == 5

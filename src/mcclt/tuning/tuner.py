@@ -294,9 +294,9 @@ class Tuner:
 
     def export(self) -> None:
         """Writes all trials: `trials.json`, and `optuna.log` for Optuna's dashboard, if that is installed."""
-        files.write_atomically(
-            self.folder / "trials.json", json.dumps([dataclasses.asdict(trial) for trial in self.trials]).encode()
-        )
+        trials = [dataclasses.asdict(trial) | {"curves": _short(trial.curves)} for trial in self.trials]
+        found = {"steps": self._steps, "seconds": round(self._seconds, 1), "trials": trials}
+        files.write_atomically(self.folder / "trials.json", json.dumps(found).encode())
         try:
             optuna = search.import_optuna("The study")
         except MissingExtraError:
@@ -327,3 +327,8 @@ class Tuner:
             compiling=self._compiling,
             best=best[0] if best else None,
         )
+
+
+def _short(curves: list[list[float]]) -> list[list[float | None]]:
+    """Curves with as many digits as anybody looks at; JSON has no word for what is not a number."""
+    return [[float(f"{x:.5g}") if np.isfinite(x) else None for x in curve] for curve in curves]

@@ -1,0 +1,72 @@
+"""The searches for better settings that docs/results.md declares: keeps what one found, and shows all.
+
+    python benchmarks/searches.py keep my-search HalfCheetah-v4-trpo-plain
+    python benchmarks/searches.py show
+
+What is kept of a search is enough to look at every trial again: what was declared, all settings with their curves, the
+winner, and the agents of the confirmation, packed.
+"""
+
+import json
+import lzma
+import shutil
+from pathlib import Path
+
+import tyro
+
+from mcclt.experiments import pack
+from mcclt.experiments.analysis.stats import summarise
+from mcclt.experiments.store import Store
+from mcclt.tuning.search import middle_half
+
+KEPT = Path(__file__).resolve().parent / "results" / "searches"
+TO_BEAT = {"HalfCheetah-v4": 7185, "Hopper-v4": 3450, "Walker2d-v4": 4502, "Ant-v4": 4362}
+"""The best published on-policy returns at 1M steps."""
+
+
+def keep(folder: Path, name: str) -> None:
+    """Copies a finished search."""
+    to = KEPT / name
+    to.mkdir(parents=True)
+    for file in ("search.json", "best.toml"):
+        shutil.copy(folder / file, to / file)
+    (to / "trials.json.xz").write_bytes(lzma.compress((folder / "trials.json").read_bytes(), preset=9))
+    shutil.copytree(folder / "confirmed", to / "confirmed", ignore=shutil.ignore_patterns("work", "agents", "report"))
+    pack.pack(Store(to / "confirmed"))
+
+
+def table() -> str:
+    """A row for each search: what it cost, what its best gave there, and on fresh seeds beside the default."""
+    lines = [
+        "| search | settings | steps | minutes | its best | again: middle half | mean ± SE | the default | to beat |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for path in sorted(KEPT.iterdir()):
+        plan = json.loads((path / "search.json").read_text(encoding="utf-8"))["plan"]
+        found = json.loads(lzma.decompress((path / "trials.json.xz").read_bytes()))
+        series = Store(path / "confirmed").load().series
+        default = next(one for one in series if one.variant == "default")
+        best = max((one for one in series if one is not default), key=lambda one: middle_half(one.scores))
+        mean, base = summarise(best.scores), summarise(default.scores)
+        cells = [
+            path.name.replace("-", ", ").replace(", v", "-v"),
+            f"{plan['trials']}",
+            f"{found['steps'] / 1e6:,.0f}M",
+            f"{found['seconds'] / 60:.1f}",
+            f"{max(trial['scores'][-1] for trial in found['trials'] if trial['scores']):,.0f}",
+            f"{middle_half(best.scores):,.0f}",
+            f"{mean.mean:,.0f} ± {mean.se:,.0f} ({mean.n})",
+            f"{base.mean:,.0f} ± {base.se:,.0f}",
+            f"{TO_BEAT[plan['task']]:,}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def show() -> None:
+    """Prints the table."""
+    print(table())
+
+
+if __name__ == "__main__":
+    tyro.extras.subcommand_cli_from_dict({"keep": keep, "show": show}, config=(tyro.conf.PositionalRequiredArgs,))
