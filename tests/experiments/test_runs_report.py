@@ -1,13 +1,17 @@
 """The report of run directories."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mcclt.cli import main
-from mcclt.experiments.runs import results_of
+from mcclt.experiments.analysis import calibration
+from mcclt.experiments.cells import StoreError
+from mcclt.experiments.curve import read_rows
+from mcclt.experiments.runs import PARTS, read_runs
 from mcclt.storage import runs
 from probes import PENDULUM, TINY_FLAGS
 
@@ -23,7 +27,8 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_agents_of_runs_are_results(two: list[Path]) -> None:
-    results = results_of(two)
+    found = read_runs(two)
+    results = found.results
     assert [(s.name, s.seeds) for s in results.series] == [
         ("ppo-plain", [3, 5]),
         ("ppo-mcclt@a", [3, 5]),
@@ -34,9 +39,29 @@ def test_agents_of_runs_are_results(two: list[Path]) -> None:
     np.testing.assert_allclose(plain.returns, final[1]["returns"])
     steps = runs.stored_config(two[0]).steps
     assert plain.curve["step"][-1] == steps and results.series[2].settings["gamma"] == 0.9
+    assert {"time/fps", "weight/min"} <= set(plain.curve) and plain.provenance["engine"] == "native"
+    # What critics believe comes from `train`, as it does in a comparison.
+    assert calibration.calibration_of(results.series[0]) is None
+    measured = calibration.calibration_of(results.series[1])
+    assert measured is not None and list(measured.coverage) == [0.5, 0.8, 0.95]
+    # Four agents trained together: each took a quarter of the seconds.
+    rows = {row["update"]: row for row in read_rows(Path("a/metrics.jsonl"))}
+    seconds = sum(row[f"time/{part}"] for row in rows.values() for part in PARTS)
+    assert sum(found.runs[0].seconds.values()) == pytest.approx(seconds)
+    assert plain.cost["seconds"] == pytest.approx(seconds / 4) and found.notes == ()
+
+
+def test_unfinished_and_damaged_runs_are_named(two: list[Path]) -> None:
     Path("a/evaluation.json").unlink()
-    again = results_of(two[:1])
-    assert "a has no final episodes yet" in again.problems[0] and len(again.series) == 2
+    again = read_runs(two[:1])
+    assert not again.runs[0].finished and len(again.results.series) == 2 and not again.results.problems
+    [note] = again.notes
+    assert note.startswith("a is at ") and "without its final episodes: the returns are those of their last" in note
+    for name, text in (("evaluation.json", '[{"group": 3}]'), ("metrics.jsonl", "{}\n"), ("versions.json", "[1]")):
+        shutil.copytree("b", name)
+        Path(name, name).write_text(text)
+        with pytest.raises(StoreError, match=f"{name} is damaged: its report cannot be made"):
+            read_runs([Path(name)])
 
 
 def test_the_page(two: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -356,7 +356,7 @@ watch.write([pickle.loads((folder / "recording.pickle").read_bytes())], folder /
 
 def test_each_agent_has_a_colour_of_its_own():
     several = [synthetic(group="ppo-mcclt", seed=s) for s in range(3)] + [synthetic(group="ppo-plain")]
-    found = watch.colours(several)
+    found = [agent["colour"] for agent in data_of(watch.page(several))]
     assert len(set(found)) == 4
     from mcclt.experiments import figures
 

@@ -1,11 +1,10 @@
 """`mcclt report`."""
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import Positional
 
@@ -13,9 +12,6 @@ from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Spelling, names
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
-
-if TYPE_CHECKING:
-    from mcclt.experiments.results import Results
 
 EVERY = 10
 """Seconds between two versions of a page that is followed."""
@@ -41,35 +37,47 @@ class Report(Command):
 
     def run(self) -> None:
         """Writes the report, and says what is wrong with the store."""
-        from mcclt.experiments.store import Store
-        from mcclt.pages import report
-
-        console, first = plain_console(), self.store[0]
-        folder = self.out or first / "report"
         trained = [path for path in self.store if (path / "config.json").is_file()]
         if len(trained) < len(self.store) and len(self.store) > 1:
             other = next(path for path in self.store if path not in trained)
             raise ConfigError(f"{other} is not a run directory: a report is of several of these, or of one store.")
-        if self.follow and not trained:
-            raise ConfigError(f"--follow is for a run that goes on, and {first} is not a run directory.")
-        repeat = [f"mcclt train --config {shlex.quote(str(path / 'config.json'))}" for path in trained] or None
+        folder = self.out or self.store[0] / "report"
+        if trained:
+            self._of_runs(trained, folder)
+        elif self.follow:
+            raise ConfigError(f"--follow is for a run that goes on, and {self.store[0]} is not a run directory.")
+        else:
+            self._of_a_store(folder)
+
+    def _of_a_store(self, folder: Path) -> None:
+        from mcclt.experiments.store import Store
+        from mcclt.pages import report
+
+        results = Store(self.store[0]).load()
+        path = report.write(results, folder)
+        _say(path, [*results.problems, *results.notes])
+
+    def _of_runs(self, paths: Sequence[Path], folder: Path) -> None:
+        """Once, or again and again until the last of them has its final episodes."""
+        from mcclt.experiments.runs import read_runs
+        from mcclt.pages import training
+
         said = False
         while True:
-            on = self.follow and not all((path / "evaluation.json").exists() for path in trained)
-            results = _of_runs(trained) if trained else Store(first).load()
-            if results.series or not on:
-                path = report.write(results, folder, repeat, EVERY if on else 0)
+            found = read_runs(paths)
+            on = self.follow and not all(run.finished for run in found.runs)
+            if found.results.series or not on:
+                path = training.write(found, folder, EVERY if on else 0)
                 if not said:
-                    for sentence in (*results.problems, *results.notes):
-                        console.print(sentence, soft_wrap=True)
-                    console.print(f"Report: {path}", soft_wrap=True)
+                    _say(path, [*found.notes, *found.results.notes])
                 said = True
             if not on:
                 return
             time.sleep(EVERY)
 
 
-def _of_runs(paths: Sequence[Path]) -> "Results":
-    from mcclt.experiments.runs import results_of  # with JAX, which a store does not need
-
-    return results_of(paths)
+def _say(path: Path, sentences: Sequence[str]) -> None:
+    console = plain_console()
+    for sentence in sentences:
+        console.print(sentence, soft_wrap=True)
+    console.print(f"Report: {path}", soft_wrap=True)

@@ -4,7 +4,9 @@ import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import RunConfig
+from mcclt.experiments import settings
+from mcclt.experiments.cells import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,9 +26,11 @@ def table_of(columns: Sequence[str], title: str | None = None, left: Collection[
     return table
 
 
-def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
-    """One record per agent."""
-    return [
+def evaluation_data(
+    agents: list[tuple[str, int]], returns: Any, lengths: Any, probes: Sequence[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """One record per agent; with what its critic believes, if that was looked at."""
+    data = [
         # JSON has no NaN: an episode that failed is null
         {
             "group": g,
@@ -36,31 +40,18 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
         }
         for (g, s), r, n in zip(agents, returns, lengths, strict=True)
     ]
+    return [one | {"probe": plain(probe, 4)} for one, probe in zip(data, probes, strict=True)] if probes else data
 
 
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:
     """Prints the settings that are not the defaults, a column per group; but always how much is trained."""
     table = table_of(["setting", *config.groups], f"{config.task} on the {engine} engine", left=config.groups)
     table.columns[0].no_wrap = True
-    default, groups = RunConfig(config.task), config.groups.values()
-    for name in fields_of(RunConfig):
-        value = getattr(config, name)
-        if name in ("seeds", "steps") or (name not in ("task", "groups", "engine") and value != getattr(default, name)):
-            table.add_row(name, *[_short(value)] * len(groups))
-    for name in fields_of(AgentConfig):
-        values = [getattr(agent, name) for agent in groups]
-        if name in ("algo", "critic", "weighting") or any(value != getattr(AgentConfig, name) for value in values):
-            table.add_row(name, *map(_short, values))
+    for row in settings.rows([config]):
+        if row.telling and row.name != "engine":
+            table.add_row(row.name, *row.values)
     console.print(table)
     console.print("All other settings are the defaults; config.json in the run directory has them all.", soft_wrap=True)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        if len(value) > 4 and list(value) == list(range(value[0], value[-1] + 1)):
-            return f"{value[0]}..{value[-1]}"
-        return ",".join(map(str, value))
-    return f"{value:,}" if type(value) is int and value >= 10_000 else "–" if value is None else str(value)
 
 
 def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:

@@ -230,6 +230,7 @@ def _label(agent: AgentConfig) -> str:
 def _train(job: "Job", console: "Console", quiet: bool) -> None:
     from mcclt import interrupts
     from mcclt.cli.tables import evaluation_data, show_returns
+    from mcclt.experiments.training import probe
     from mcclt.storage.runs import checkpoints, resume_command
     from mcclt.training.progress import Display, Quiet
 
@@ -244,7 +245,9 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
             job.run([display])
         if trainer.config.final_episodes:
             returns, lengths = job.evaluate([display])
-            directory.write_evaluation(evaluation_data(trainer.agents, returns, lengths))
+            with interrupts.deferred():
+                probes = probe(trainer)
+            directory.write_evaluation(evaluation_data(trainer.agents, returns, lengths, probes))
             if not quiet:
                 show_returns(console, trainer.agents, returns)
     except KeyboardInterrupt as error:

@@ -92,11 +92,11 @@ def from_data(data: dict[str, Any]) -> Result:
     own["lengths"] = np.array(own["lengths"], int)
     own["curve"] = {name: numbers(column) for name, column in own["curve"].items()}
     result = Result(**own)
-    _check(result)
+    check(result)
     return result
 
 
-def _check(result: Result) -> None:
+def check(result: Result) -> None:
     """Raises an error where a result is not as `training` makes it: a checksum is no signature.
 
     What reads a store relies on this, so that no file, wherever it comes from, can keep the others from being read.

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,11 @@ def read_rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in files.read(path, None).decode().split("\n")[:-1]]
 
 
-def thin(rows: list[Row]) -> dict[str, np.ndarray]:
+def thin(rows: list[Row], columns: Iterable[str] = COLUMNS) -> dict[str, np.ndarray]:
     """One agent's rows as columns, at about `POINTS` updates, the last among them, and at every evaluation."""
     stride = max(1, len(rows) // POINTS)
     last = len(rows) - 1
     kept = [row for i, row in enumerate(rows) if (last - i) % stride == 0 or "eval/mean_reward" in row]
-    columns = [name for name in COLUMNS if any(name in row for row in kept)]
+    columns = [name for name in columns if any(name in row for row in kept)]
     curve = {name: np.array([row.get(name, math.nan) for row in kept], float) for name in columns}
     return {"step": np.array([row["step"] for row in kept], float), **curve}

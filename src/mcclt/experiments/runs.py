@@ -1,68 +1,128 @@
-"""Run directories as results: what `mcclt train` wrote, for the page that a comparison has."""
+"""Run directories as results: what `mcclt train` wrote, for a page like that of a comparison."""
 
 import dataclasses
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mcclt.config import AgentConfig
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.experiments.cells import check, numbers, reading
 from mcclt.experiments.curve import read_rows, thin
 from mcclt.experiments.results import Result, Results, gather
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
 from mcclt.storage.runs import stored_config
+from mcclt.storage.trackers import Row
 
 LAST = {"eval/mean_reward": "their last evaluation", "rollout/ep_rew_mean": "their last episodes of training"}
 """What stands for final episodes while there are none, the best first."""
+PARTS = ("collect", "learn", "evaluate")
+"""What the time of an update is spent on."""
 
 
-def results_of(paths: Sequence[Path]) -> Results:
-    """The agents of these runs, in their order, by group."""
+@dataclass(frozen=True)
+class Trained:
+    """One run directory, read."""
+
+    path: Path
+    config: RunConfig
+    step: int
+    """Environment steps of each agent so far."""
+    finished: bool
+    seconds: dict[str, float]
+    """By `PARTS`: what the whole population took, over all updates."""
+    first: float
+    """Seconds of the first update, in which programs are compiled."""
+
+    @property
+    def agents(self) -> int:
+        """How many train together."""
+        return len(self.config.groups) * len(self.config.seeds)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of all agents together, evaluations included; but not the first update, while there are others."""
+        steps, seconds = self.step, sum(self.seconds.values())
+        if steps > self.config.steps_per_update:
+            steps, seconds = steps - self.config.steps_per_update, seconds - self.first
+        return steps * self.agents / seconds if seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Some runs: their agents as results, by group, and the runs themselves."""
+
+    results: Results
+    runs: tuple[Trained, ...]
+    notes: tuple[str, ...]
+    """What must be said of runs that are not finished."""
+
+
+def read_runs(paths: Sequence[Path]) -> Training:
+    """Reads run directories, finished or not.
+
+    Raises:
+        CheckpointError: one of them is no run directory.
+        StoreError: a file of one is damaged.
+    """
     configs = {path: stored_config(path) for path in paths}
-    often = Counter(_variant(name, agent) for config in configs.values() for name, agent in config.groups.items())
+    often = Counter((c.task, *_variant(name, agent)) for c in configs.values() for name, agent in c.groups.items())
     found: list[Result] = []
     settings: dict[tuple[str, str, str], dict[str, Any]] = {}
-    notes = []
+    trained, notes = [], []
     for path, config in configs.items():
-        rows, provenance = read_rows(path / "metrics.jsonl"), _provenance(path)
-        final = {(one["group"], one["seed"]): one for one in _json(path / "evaluation.json") or []}
-        if not final:
-            column = next((name for name in LAST if any(name in row for row in rows)), "")
-            what = LAST.get(column, "nothing yet")
-            notes.append(f"{path} has no final episodes yet: its returns are those of {what}.")
-        for group, agent in config.groups.items():
-            algo, variant = _variant(group, agent)
-            variant = variant if often[algo, variant] == 1 else f"{variant}@{path.name}"
-            setup = Setup(variant, dataclasses.replace(config, groups={f"{agent.algo}-{variant}": agent}))
-            settings[setup.key] = setup.settings
-            for seed in config.seeds:
-                own = [row for row in rows if (row["group"], row["seed"]) == (group, seed)]
-                if not own:
-                    continue
-                known = final.get((group, seed))
-                last = next((row[column] for row in reversed(own) if column in row), None) if not final else None
-                returns = known["returns"] if known else [last]
-                lengths = known["lengths"] if known else [0]
-                found.append(
-                    Result(
-                        task=config.task,
-                        algo=agent.algo,
-                        variant=variant,
-                        seed=seed,
-                        digest=setup.digest,
-                        returns=np.array(returns, float),
-                        lengths=np.array(lengths, float),
-                        curve=thin(own),
-                        probe={},
-                        cost={"seconds": sum(row.get("time/collect", 0) + row.get("time/learn", 0) for row in own)},
-                        provenance=provenance,
-                    )
-                )
-    return gather(found, settings, notes, path=paths[0], reproduction=False)
+        with reading(path, "its report cannot be made"):
+            rows, final = read_rows(path / "metrics.jsonl"), _final(path)
+            run, provenance = _trained(path, config, rows, bool(final)), _provenance(path, rows)
+            trained.append(run)
+            last = next((name for name in LAST if any(name in row for row in rows)), "")
+            if not final:
+                notes.append(_unfinished(run, last))
+            for group, agent in config.groups.items():
+                algo, variant = _variant(group, agent)
+                variant = variant if often[config.task, algo, variant] == 1 else f"{variant}@{path.name}"
+                setup = Setup(variant, dataclasses.replace(config, groups={f"{agent.algo}-{variant}": agent}))
+                settings[setup.key] = setup.settings
+                for seed in config.seeds:
+                    if own := [row for row in rows if (row["group"], row["seed"]) == (group, seed)]:
+                        known = final.get((group, seed)) or _so_far(own, last)
+                        found.append(_result(setup, seed, own, known, run, provenance))
+    return Training(gather(found, settings, path=paths[0], reproduction=False), tuple(trained), tuple(notes))
+
+
+def _result(
+    setup: Setup, seed: int, rows: list[Row], known: dict[str, Any], run: Trained, provenance: dict[str, Any]
+) -> Result:
+    """One agent, from its metrics and from what is known of its final episodes."""
+    result = Result(
+        task=setup.task,
+        algo=setup.algo,
+        variant=setup.variant,
+        seed=seed,
+        digest=setup.digest,
+        returns=numbers(known["returns"]),
+        lengths=numbers(known["lengths"]),
+        curve=thin(rows, dict.fromkeys(name for row in rows for name in row if "/" in name)),
+        probe=known.get("probe", {}),
+        cost={"seconds": sum(run.seconds.values()) / run.agents},
+        provenance=provenance,
+    )
+    check(result)
+    return result
+
+
+def _final(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """What `mcclt train` ended with, by group and seed; nothing while it has not."""
+    return {(one["group"], one["seed"]): one for one in _json(path / "evaluation.json") or []}
+
+
+def _so_far(rows: Sequence[Row], column: str) -> dict[str, Any]:
+    """What stands for it until then."""
+    return {"returns": [next((row[column] for row in reversed(rows) if column in row), None)], "lengths": [0]}
 
 
 def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
@@ -70,16 +130,33 @@ def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
     return agent.algo, group.removeprefix(f"{agent.algo}-")
 
 
+def _trained(path: Path, config: RunConfig, rows: Sequence[Row], finished: bool) -> Trained:
+    """How far it is, and what it took: each row of an update has the seconds of the whole population."""
+    updates = {int(row["update"]): row for row in rows}
+    seconds = {part: sum(float(row.get(f"time/{part}", 0)) for row in updates.values()) for part in PARTS}
+    first = sum(float(updates.get(1, {}).get(f"time/{part}", 0)) for part in PARTS)
+    step = max((int(row["step"]) for row in updates.values()), default=0)
+    return Trained(path, config, step, finished, seconds, first)
+
+
+def _unfinished(run: Trained, column: str) -> str:
+    returns = f"the returns are those of {LAST[column]}" if column else "there are no returns yet"
+    return f"{run.path} is at {run.step:,} of {run.config.steps:,} steps, without its final episodes: {returns}."
+
+
 def _json(path: Path) -> Any:
     return json.loads(files.read(path)) if path.exists() else None
 
 
-def _provenance(path: Path) -> dict[str, Any]:
+def _provenance(path: Path, rows: Sequence[Row]) -> dict[str, Any]:
     known = _json(path / "versions.json") or {}
     packages = known.get("packages", {})
+    names = ("git", "engine", "cpu", "cpu_count", "platform", "python", "started", "command")
+    last = rows[-1].get("time") if rows else None
     return {
         "version": packages.get("mcclt"),
         "device": ", ".join(known.get("devices", [])),
-        **{name: known.get(name) for name in ("git", "cpu", "cpu_count", "platform", "python", "started", "command")},
+        **{name: known.get(name) for name in names},
         "packages": packages,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last)) if last else "",
     }

@@ -1,5 +1,6 @@
 """Learning curves as the report's page draws them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,37 @@ QUANTITIES = {
     "weight/mean": "Mean weight of a state, w",
 }
 """Columns of a learning curve that can be looked at, the likeliest first: its seeds are in the page too."""
+OF_A_TRAINING = {
+    "eval/mean_reward": QUANTITIES["eval/mean_reward"],
+    "rollout/ep_rew_mean": QUANTITIES["rollout/ep_rew_mean"],
+    "value/mean": "Predicted value",
+    "value/std": QUANTITIES["value/std"],
+    "value/normality_error": QUANTITIES["value/normality_error"],
+    "weight/mean": QUANTITIES["weight/mean"],
+    "weight/min": "Smallest weight of a state",
+    "train/explained_variance": "Explained variance of the returns",
+    "train/approx_kl": "Change of the policy (KL)",
+    "train/entropy": "Entropy of the policy",
+}
+"""The same for a page that shows all of them, with all seeds."""
 
 
-def curves(results: Results) -> dict[str, Any]:
+def curves(results: Results, training: bool = False) -> dict[str, Any]:
     """Everything the page draws by itself, as plain data: means over seeds with 95 % intervals, and the seeds.
 
     `series` refer to `tasks`, `algos`, `variants` and `steps` by their places. In a curve `x` is a place in `steps`,
-    `mean`, `low` and `high` are the mean and its interval (null: none); the first quantity also has its `seeds`.
+    `mean`, `low` and `high` are the mean and its interval (null: none); the first quantity also has its `seeds`, and
+    of a `training` every one.
     """
+    titles = OF_A_TRAINING if training else QUANTITIES
     columns = {column for s in results.mains for r in s.results for column in r.curve}
-    quantities = [column for column in QUANTITIES if column in columns]
+    quantities = [column for column in titles if column in columns]
     evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)
     if evaluations < FEW_POINTS:  # no curve to open the page with
         quantities.sort(key=lambda column: column == "eval/mean_reward")
-    shown = main_variants(results)
+    # A changed variant is its own, dashed; what was trained in several runs has a colour for each.
+    variants, shown = results.variants, main_variants(results)
+    colours = distinct_colours(variants) if training else [figures.colour(v) for v in variants]
     steps: dict[tuple[int, ...], int] = {}
     series = []
     for one in results.mains:
@@ -46,7 +64,7 @@ def curves(results: Results) -> dict[str, Any]:
                 keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
                 place = steps.setdefault(tuple(x[keep].astype(int).tolist()), len(steps))
                 drawn[column] = {"x": place} | _band(rows[:, keep])
-                if column == quantities[0]:
+                if training or column == quantities[0]:
                     drawn[column]["seeds"] = [rounded(row, 4) for row in rows[:, keep]]
         series.append(
             {
@@ -61,13 +79,25 @@ def curves(results: Results) -> dict[str, Any]:
         "tasks": results.tasks,
         "algos": [algo.upper() for algo in results.algos],
         "variants": [
-            {"label": variant_label(v), "colour": figures.colour(v), "changed": "@" in v, "shown": v in shown}
-            for v in results.variants
+            {"label": variant_label(v), "colour": colour, "changed": "@" in v and not training, "shown": v in shown}
+            for v, colour in zip(variants, colours, strict=True)
         ],
-        "quantities": [{"key": column, "title": QUANTITIES[column]} for column in quantities],
+        "training": training,
+        "quantities": [{"key": column, "title": titles[column]} for column in quantities],
         "steps": [list(x) for x in steps],
         "series": series,
     }
+
+
+def distinct_colours(variants: Sequence[str]) -> list[str]:
+    """A colour each: the variant's own, while no other before it has it."""
+    found: list[str] = []
+    spare = [*figures.MORE_COLOURS, *figures.COLOURS.values()]
+    for variant in variants:
+        own = figures.colour(variant)
+        free = [c for c in spare if c not in found] or spare
+        found.append(own if own not in found else free[0])
+    return found
 
 
 def _band(rows: np.ndarray) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments.filling import fill
+from mcclt.experiments.plan import describe_seconds
 from mcclt.experiments.results import Results
 
 PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -60,8 +61,8 @@ def properties(results: Results) -> dict[str, list[tuple[str, int]]]:
     finished = [str(p["finished"]) for p in members if p.get("finished")]
     if started and finished:
         found["Dates"] = [(f"{_moment(min(started))} to {_moment(max(finished))}", 0)]
-    hours = sum(float(r.cost.get("seconds") or 0) for s in results.series for r in s.results) / 3600
-    return found | {"Training time": [(f"{hours:,.1f} hours, all agents together", 0)]}
+    seconds = sum(float(r.cost.get("seconds") or 0) for s in results.series for r in s.results)
+    return found | {"Training time": [(f"{describe_seconds(seconds)}, all agents together", 0)]}
 
 
 def _moment(text: str) -> str:

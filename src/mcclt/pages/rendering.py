@@ -17,20 +17,21 @@ import numpy as np
 from markupsafe import Markup
 
 
-def render(name: str, data: Any, **values: Any) -> str:
+def render(name: str, data: Any, script: str = "", /, **values: Any) -> str:
     """A whole page.
 
     Args:
-        name: of the template and of the page's own script.
+        name: of the template.
         data: what the script shows: anything that JSON can hold.
+        script: its name, where it is not the template's.
         values: what the template shows; text in it is escaped unless it is `Markup`.
     """
-    script = _asset("library.js") + _asset(f"{name}.js")
+    source = _asset("library.js") + _asset(f"{script or name}.js")
     template = _templates().get_template(f"{name}.html")
     return template.render(
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        digest=base64.b64encode(hashlib.sha256(source.encode()).digest()).decode(),
         style=Markup(_asset("style.css")),
-        script=Markup(script),
+        script=Markup(source),
         data=Markup(embed(data)),
         **values,
     )
@@ -45,7 +46,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"signed": signed, "count": count}
+    environment.filters |= {"signed": signed, "count": count, "score": score}
     return environment
 
 
@@ -71,6 +72,11 @@ def rounded(values: np.ndarray, digits: int) -> list[float | int | None]:
 def signed(number: float, digits: str) -> str:
     """With its sign, as a format such as .2f says."""
     return f"{number:+{digits}}".replace("-", "−")
+
+
+def score(number: float, sign: str = "") -> str:
+    """A return: 9,184, 31.4, 0.213; with its sign for a difference."""
+    return f"{number:{sign}{',.0f' if abs(number) >= 100 else '.3g'}}".replace("-", "−")
 
 
 def short(number: float) -> str:

@@ -13,30 +13,25 @@ from mcclt.config import PAPER_VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, first, pooled
+from mcclt.experiments.cells import StoreError, refusals
 from mcclt.experiments.results import Results, Series, variant_label
-from mcclt.experiments.store import StoreError
 from mcclt.pages import provenance
 from mcclt.pages.curves import curves
 from mcclt.pages.rendering import count, render, short
 from mcclt.storage import files
 
-SECTIONS = ("Answer", "Verdicts", "Tables", "Curves", "Calibration", "Figures", "Coverage", "Provenance")
-OF_THE_PAPER = ("Verdicts", "Tables", "Figures", "Coverage")
-"""Sections that a user's own comparison has no need of."""
 COMPARED = ("learning_curves", "calibration")
 """Figures that say something of a user's own comparison."""
 VERDICTS = {"confirmed": "✓", "not confirmed": "≈", "opposite": "✕", "not measured": "○"}
 """A sign for each, so that none is told by its colour alone."""
 
 
-def write(results: Results, folder: Path, repeat: Sequence[str] | None = None, refresh: int = 0) -> Path:
+def write(results: Results, folder: Path) -> Path:
     """Writes report.html, tables/ and figures/ into a folder.
 
     Args:
         results: of a store, complete or not.
         folder: made if need be; earlier reports there are replaced.
-        repeat: the commands that repeat everything; unset: those that fill a store.
-        refresh: seconds after which an open page reads itself again; 0: never.
 
     Returns:
         The path of report.html, which needs none of the other files.
@@ -48,65 +43,68 @@ def write(results: Results, folder: Path, repeat: Sequence[str] | None = None, r
         store = shlex.quote(str(results.path or "results"))
         raise StoreError(f"There are no results yet: run  mcclt reproduce --scale smoke --store {store}  first.")
     path = folder / "report.html"
-    try:
+    with refusals("write the report to", folder):
         if results.reproduction:  # they are the paper's
             _write_tables(results, folder / "tables")
-        drawings = _draw(results, folder / "figures")
-        files.write_atomically(path, page(results, drawings, repeat, refresh).encode())
-    except OSError as error:
-        raise StoreError(f"Cannot write the report to {folder}: {error.strerror or error}.") from None
+        files.write_atomically(path, page(results, draw(results, folder / "figures")).encode())
     return path
 
 
-def page(
-    results: Results, drawings: dict[str, str] | None, repeat: Sequence[str] | None = None, refresh: int = 0
-) -> str:
+def page(results: Results, drawings: dict[str, str] | None) -> str:
     """The whole page; see `write`.
 
     Args:
         results: of a store; at least one.
         drawings: figures as inline SVG, by name; None if there was nothing to draw them with.
-        repeat: the commands that repeat everything.
-        refresh: seconds after which it reads itself again.
     """
-    if repeat is None:
-        repeat = [*filling.repeat(results), shlex.join(["mcclt", "report", str(results.path or "results")])]
-    verdicts = claims.verdicts(results) if results.reproduction else []
+    store = str(results.path or "results")
+    values = shared(results, drawings) | {
+        "store": store,
+        "finished": max(str(r.provenance.get("finished", "")) for s in results.series for r in s.results)[:10],
+        "repeat": [*filling.repeat(results), shlex.join(["mcclt", "report", store])],
+    }
+    if not results.reproduction:
+        values |= {"title": title_of(results), "comparison": comparison(results)}
+        return render("comparison", curves(results), "report", **values)
+    verdicts = claims.verdicts(results)
     tally = Counter(v.verdict for v in verdicts)
     seeds = provenance.seeds(results)
     wanted = max(seeds.values())
     variants = list(dict.fromkeys([*PAPER_VARIANTS, *results.variants]))  # the paper's, there or not, and others
     return render(
-        "report",
+        "reproduction",
         curves(results),
-        reproduction=results.reproduction,
-        sections=SECTIONS if results.reproduction else [name for name in SECTIONS if name not in OF_THE_PAPER],
-        title=_title(results),
-        comparison={} if results.reproduction else comparison(results),
-        store=str(results.path or "results"),
-        finished=max(str(r.provenance.get("finished", "")) for s in results.series for r in s.results)[:10],
-        summary=_summary(results),
-        notices=_notices(results),
+        "report",
+        **values,
+        title="Normality-guided reinforcement learning, reproduced",
         missing=sum(provenance.gaps(results).values()),
         planned=wanted * len(results.tasks) * len(results.algos) * len(PAPER_VARIANTS),
-        answer=answer_of(results) if results.reproduction else "",
+        answer=answer_of(results),
         signs=VERDICTS,
         tally={name: tally[name] for name in VERDICTS if tally[name]},
         verdicts=verdicts,
-        tables={name: make(results) for name, make in tables.TABLES.items()} if results.reproduction else {},
-        drawings=None if drawings is None else {name: Markup(svg) for name, svg in drawings.items()},
-        titles=figures.TITLES,
-        calibration=[(algo.upper(), *found) for algo in results.algos if (found := _calibration(results, algo))],
+        tables={name: make(results) for name, make in tables.TABLES.items()},
         variants=[variant_label(v) for v in variants],
         seeds={a.upper(): {t: [seeds[t, a, v] for v in variants] for t in results.tasks} for a in results.algos},
         wanted=wanted,
         paper=len(PAPER_VARIANTS),
-        properties=provenance.properties(results),
         fill=provenance.commands_that_fill(results),
-        repeat=repeat,
-        refresh=refresh,
-        typed=provenance.commands_as_typed(results),
     )
+
+
+def shared(results: Results, drawings: dict[str, str] | None) -> dict[str, Any]:
+    """What the template of every page about results shows."""
+    return {
+        "summary": _summary(results),
+        "notices": _notices(results),
+        "drawings": None if drawings is None else {name: Markup(svg) for name, svg in drawings.items()},
+        "titles": figures.TITLES,
+        "calibration": [(algo.upper(), *found) for algo in results.algos if (found := _calibration(results, algo))],
+        "uncalibrated": calibration.why_unmeasured(results),
+        "tasks": len(results.tasks),
+        "properties": provenance.properties(results),
+        "typed": provenance.commands_as_typed(results),
+    }
 
 
 def _write_tables(results: Results, folder: Path) -> None:
@@ -116,7 +114,7 @@ def _write_tables(results: Results, folder: Path) -> None:
             files.write_atomically(folder / f"table-{name}.{ending}", text.encode())
 
 
-def _draw(results: Results, folder: Path) -> dict[str, str] | None:
+def draw(results: Results, folder: Path) -> dict[str, str] | None:
     """Draws each figure once, saves it, and gives it as SVG; None without matplotlib."""
     drawings = {}
     try:
@@ -132,31 +130,35 @@ def _draw(results: Results, folder: Path) -> dict[str, str] | None:
     return drawings
 
 
-def _title(results: Results) -> str:
-    if results.reproduction:
-        return "Normality-guided reinforcement learning, reproduced"
+def title_of(results: Results) -> str:
+    """What was trained, and on what."""
     names = [variant_label(variant) for variant in results.variants]
     who = ", ".join(names) if len(names) < 5 else f"{len(names)} variants"
     return f"{who} on {', '.join(results.tasks) if len(results.tasks) < 4 else count(len(results.tasks), 'task')}"
 
 
 def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
-    """Every variant of each task: its seeds and how it differs from the first, as places on a line from 0 to 100."""
+    """Every variant of each task: its seeds and how it differs from the first, as places on a line from 0 to 100.
+
+    The dots of a single seed are its episodes.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for task, rows in first.against_first(results.mains).items():
-        scores = [x for row in rows for x in (*row.series.scores, row.summary.low, row.summary.high) if np.isfinite(x)]
+        dots = [s.scores if len(s.scores) > 1 else s.results[0].returns for s in (row.series for row in rows)]
+        ends = [x for row in rows for x in (row.summary.low, row.summary.high)]
+        scores = [x for x in (*np.concatenate(dots), *ends) if np.isfinite(x)]
         ends = [x for row in rows if row.against for x in (row.against.low, row.against.high, 0.0) if np.isfinite(x)]
         found[task] = [
             {
                 "row": row,
-                "dots": _places(row.series.scores, scores),
+                "dots": _places(own, scores),
                 "mean": _places([row.summary.mean, row.summary.low, row.summary.high], scores),
                 "zero": _places([0.0], ends),
                 "difference": _places([row.against.difference, row.against.low, row.against.high], ends)
                 if row.against
                 else [],
             }
-            for row in rows
+            for row, own in zip(rows, dots, strict=True)
         ]
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mcclt.errors import ConfigError
-from mcclt.experiments import figures
+from mcclt.pages.curves import distinct_colours
 from mcclt.pages.recording import Recording
 from mcclt.pages.recording import record as record
 from mcclt.pages.rendering import render, rounded, short
@@ -38,7 +38,8 @@ def page(recordings: Sequence[Recording]) -> str:
         raise ConfigError(
             f"One page shows recordings of one task, not of {len(tasks)}{': ' * bool(tasks)}{', '.join(tasks)}."
         )
-    agents = [_agent(r, colour) for r, colour in zip(recordings, colours(recordings), strict=True)]
+    colours = distinct_colours([r.group.removeprefix(f"{r.algo}-") for r in recordings])
+    agents = [_agent(r, colour) for r, colour in zip(recordings, colours, strict=True)]
     return render("watch", {"agents": agents}, task=tasks[0], who=", ".join(map(label, recordings)))
 
 
@@ -104,14 +105,3 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
         "frames": [base64.b64encode(frame).decode() for frame in r.frames or ()],
         "frame_steps": r.frame_steps.tolist(),
     }
-
-
-def colours(recordings: Sequence[Recording]) -> list[str]:
-    """A colour each: the variant's own as in the report, while no other recording has it."""
-    found: list[str] = []
-    spare = [*figures.MORE_COLOURS, *figures.COLOURS.values()]
-    for r in recordings:
-        own = figures.colour(r.group.removeprefix(f"{r.algo}-"))
-        free = [c for c in spare if c not in found] or spare
-        found.append(own if own not in found else free[0])
-    return found

@@ -5,7 +5,7 @@ versions.json      this program, Python, libraries, machine, git commit (again, 
 metrics.jsonl      one line per update and agent, append-only
 tensorboard/       the same for TensorBoard
 checkpoints/       the last few, newest last
-evaluation.json    returns of the final episodes, per agent
+evaluation.json    per agent: returns of the final episodes, and what its critic believes
 messages.txt       what a person was told on the way, if anything
 """
 
@@ -46,7 +46,9 @@ class Run:
         self._metrics = open(path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115 (closed in close)
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True) -> "Run":
+    def create(
+        cls, path: Path, config: RunConfig, wandb: bool = False, tensorboard: bool = True, engine: str | None = None
+    ) -> "Run":
         """Makes a new directory, or says why not."""
         if wandb:
             trackers.require_wandb()
@@ -61,7 +63,7 @@ class Run:
                     raise ConfigError(f"{path} is already in use: choose another --out.")
                 (path / "checkpoints").mkdir()
                 _write_json(path / "config.json", to_dict(config))
-                _write_json(path / "versions.json", versions())
+                _write_json(path / "versions.json", versions() | {"engine": engine})
                 return cls(path, config, trackers.trackers(path, config, 0, wandb, tensorboard), lock)
 
     @classmethod

@@ -32,7 +32,7 @@ class Job:
         """A new training in a new directory. Bad names and tasks are found before anything is written."""
         trainer = Trainer(config, env)
         try:
-            return cls(trainer, runs.Run.create(path, trainer.config, wandb, tensorboard))
+            return cls(trainer, runs.Run.create(path, trainer.config, wandb, tensorboard, trainer.spec.engine))
         except BaseException:
             trainer.close()
             raise

@@ -238,7 +238,7 @@ class Model(sb3.Methods):
             observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
             directory = None
             if log_dir is not None:
-                directory = runs.Run.create(Path(log_dir), self.config)
+                directory = runs.Run.create(Path(log_dir), self.config, engine=trainer.spec.engine)
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
                 observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))

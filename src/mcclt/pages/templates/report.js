@@ -42,7 +42,7 @@
       quantity: data.quantities[0].key,
       tasks: new Set(data.tasks.keys()),
       variants: new Set(variants.filter((v) => data.variants[v].shown)),
-      seeds: false,
+      seeds: data.training,
       paper: false,
     };
     const draw = () => drawPanels(data, state);
@@ -53,15 +53,17 @@
       input.addEventListener("change", () => { state.algo = i; draw(); });
       byId("algos").append(html("label", {}, input, html("span", {}, name)));
     }
+    const options = ["seeds", "paper"].map(byId).filter((box) => box !== null);
     for (const { key, title } of data.quantities) byId("quantity").append(html("option", { value: key }, title));
     byId("quantity").addEventListener("change", (event) => {
       state.quantity = event.target.value;
       const first = state.quantity === data.quantities[0].key; // only its seeds are in the page
-      byId("seeds").disabled = byId("paper").disabled = !first;
+      for (const box of options) box.disabled = !first;
       draw();
     });
-    for (const name of ["seeds", "paper"]) {
-      byId(name).addEventListener("change", (event) => { state[name] = event.target.checked; draw(); });
+    for (const box of options) {
+      box.checked = state[box.id];
+      box.addEventListener("change", () => { state[box.id] = box.checked; draw(); });
     }
     addChips(byId("tasks"), data.tasks.map((name) => [name]), state.tasks, draw);
     const chips = addChips(byId("variants"), data.variants.map((v) => [swatch(v), v.label]), state.variants, draw);
@@ -70,6 +72,9 @@
       for (const type of ["pointerenter", "focus"]) chip.addEventListener(type, spot(true));
       for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, spot(false));
     }
+    // What leaves no choice is not offered; a training shows all quantities at once.
+    const choices = { algos: data.algos, tasks: data.tasks, variants, quantity: data.training ? [] : data.quantities };
+    for (const [id, all] of Object.entries(choices)) byId(id).closest("fieldset, label").hidden = all.length < 2;
     byId("controls").hidden = false;
 
     let width = 0;
@@ -118,30 +123,40 @@
     }
   }
 
+  // A panel per task; of a training, for each quantity of each task, the first of them large.
   function drawPanels(data, state) {
     const box = byId("panels");
-    const shown = [...state.tasks].sort((a, b) => a - b);
+    const tasks = [...state.tasks].sort((a, b) => a - b);
+    const quantities = data.training ? data.quantities : [{ key: state.quantity, title: "" }];
+    const shown = tasks.flatMap((task) => quantities
+      .filter(({ key }) => !data.training || curvesOf(data, state, task, key).some((s) => state.variants.has(s.variant)))
+      .map(({ key, title }, i) => ({ task, key, title, large: i === 0 && (data.training || tasks.length === 1) })));
     box.classList.toggle("single", shown.length === 1);
-    box.replaceChildren(...shown.map((t) => html("figure", { class: "panel" }, html("h3", {}, data.tasks[t]))));
-    if (!shown.length) box.append(html("p", { class: "empty" }, "Choose a task above."));
-    for (const [i, task] of shown.entries()) drawPanel(box.children[i], task, data, state, shown.length === 1);
+    box.replaceChildren(...shown.map(({ task, title, large }) => {
+      const words = title && tasks.length === 1 ? [title] : [data.tasks[task], ...(title ? [title] : [])];
+      return html("figure", { class: `panel${large ? " first" : ""}` }, html("h3", {}, words.join(": ")));
+    }));
+    if (!shown.length) box.append(html("p", { class: "empty" }, `Choose a ${tasks.length ? "variant" : "task"} above.`));
+    for (const [i, { task, key, large }] of shown.entries()) drawPanel(box.children[i], task, data, { ...state, quantity: key }, large);
   }
 
+  const curvesOf = (data, state, task, key) => data.series.filter((s) => s.task === task && s.algo === state.algo && s.curves[key]);
+
   function drawPanel(panel, task, data, state, large) {
-    const here = data.series.filter((s) => s.task === task && s.algo === state.algo && s.curves[state.quantity]);
+    const here = curvesOf(data, state, task, state.quantity);
     const visible = here
       .filter((s) => state.variants.has(s.variant))
       .map((s) => ({ ...s, ...s.curves[state.quantity], look: data.variants[s.variant] }))
       .map((s) => ({ ...s, x: data.steps[s.x] }));
     const absent = [...state.variants].filter((v) => !here.some((s) => s.variant === v)).sort((a, b) => a - b);
-    if (visible.length) panel.append(plot(visible, panel, data.tasks[task], state, large));
-    if (absent.length) {
+    if (visible.length) panel.append(plot(visible, panel, panel.firstChild.textContent, state, large));
+    if (absent.length && !data.training) {
       const names = absent.map((v) => data.variants[v].label).join(" · ");
       panel.append(html("p", { class: "without" }, `No results here: ${names}`));
     }
   }
 
-  function plot(visible, panel, task, state, large) {
+  function plot(visible, panel, title, state, large) {
     const style = getComputedStyle(panel);
     const width = panel.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const height = large ? Math.min(460, Math.max(280, width * 0.45)) : 230;
@@ -196,7 +211,7 @@
       tabindex: "0",
       role: "application",
       "aria-roledescription": "chart",
-      "aria-label": `${task}: ${visible.map((s) => s.look.label).join(", ")}. Arrow keys read the values.`,
+      "aria-label": `${title}: ${visible.map((s) => s.look.label).join(", ")}. Arrow keys read the values.`,
     }, image, readout);
     follow(box, { visible, x, y, left, width, right, height, top, bottom, last, pointer, readout });
     return box;
