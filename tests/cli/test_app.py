@@ -150,3 +150,18 @@ def written_commands() -> list[str]:
 def test_commands_of_the_documentation_are_understood(line: str) -> None:
     name, *args = shlex.split(line, comments=True)
     cli.command(name).parse(args)
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    """JAX looks for it when it is first used, so this needs a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mcclt", "tune", PENDULUM, "--steps", "1000"],
+        env=os.environ | {"JAX_PLATFORMS": "nonsense"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "mcclt: JAX finds no device for JAX_PLATFORMS=nonsense: unset it.*[.]\n"
+    assert done.returncode == 2 and re.fullmatch(said, done.stderr), done.stderr
+    assert not [*tmp_path.iterdir()]

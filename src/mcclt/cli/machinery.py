@@ -205,9 +205,9 @@ def again() -> str:
 
 def has_gpu() -> bool:
     """Whether JAX found one."""
-    import jax
+    from mcclt.training.population import on_cpu
 
-    return jax.default_backend() != "cpu"
+    return not on_cpu()
 
 
 def _has_mps() -> bool:

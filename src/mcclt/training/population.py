@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
+from mcclt.errors import ConfigError
 from mcclt.method import normalisation
 from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout
 from mcclt.method.nets import Array
@@ -20,7 +21,14 @@ from mcclt.method.nets import Array
 
 def on_cpu() -> bool:
     """Whether agents learn on the host's cores."""
-    return jax.default_backend() == "cpu"
+    try:
+        return jax.default_backend() == "cpu"
+    except (RuntimeError, AssertionError):  # JAX's own words for it differ, and one of them is an assertion
+        wanted = os.environ.get("JAX_PLATFORMS")
+        raise ConfigError(
+            f"JAX finds no device for JAX_PLATFORMS={wanted}: unset it, and JAX takes the best that is there,"
+            " or install JAX for that device."
+        ) from None
 
 
 def map_agents(function: Callable[..., Any], committed: bool = False, precision: str = "float32") -> Callable[..., Any]:
