@@ -15,7 +15,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mccl
 jax.config.update("jax_numpy_rank_promotion", "raise")
 for _name, _value in {
     "jax_compilation_cache_dir": str(CACHE),
-    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }.items():
     jax.config.update(_name, _value)

@@ -1,7 +1,7 @@
 """One update of one agent: the contract of every combination, every switch, and tasks whose values are known.
 
-Most updates here run op by op (`jax.disable_jit`): for such tiny shapes that is quicker than compiling one program
-per configuration. `test_compiled_...` and the probes run the compiled program.
+Most updates here are made of the programs that train populations (`alone.update`), which agents of one structure
+share; `test_one_program_...` compares them with the whole as one program, and slowly with running it op by op.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+import alone
 from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError, UnknownNameError
@@ -64,10 +65,15 @@ def assert_finite(*trees) -> None:
 
 def one_update(learner, rollout=None, seed=0):
     state = learner.init(jnp.uint32(seed))
-    with jax.disable_jit():
-        new, metrics = learner.update(state, rollout_of() if rollout is None else rollout)
+    new, metrics = alone.update(learner, state, rollout_of() if rollout is None else rollout)
     assert_finite(new, metrics)
     return state, new, metrics
+
+
+def assert_same_update(found, expected) -> None:
+    assert found[1].keys() == expected[1].keys()
+    for a, b in zip(*(jax.tree.leaves(tuple(pair)) for pair in (found, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
 
 
 # --- the contract ------------------------------------------------------------------------------------------
@@ -135,20 +141,27 @@ def test_the_paper_pairs_critics_with_weightings(critic, weighting):
     ("critic", "algo", "discrete"),
     [("normal", "ppo", False), pytest.param("ensemble", "trpo", True, marks=pytest.mark.slow)],
 )
-def test_compiled_is_the_same_and_compiles_once(critic, algo, discrete):
-    learner = learner_of(discrete, critic=critic, algo=algo, policy_iterations=2, critic_iterations=2)
+def test_one_program_is_the_same_and_compiles_once(critic, algo, discrete):
+    learner = learner_of(discrete, critic=critic, algo=algo)
     rollout, later = rollout_of(1, discrete), rollout_of(2, discrete)
-    state, by_op, metrics_by_op = one_update(learner, rollout)
+    state, by_parts, metrics_by_parts = one_update(learner, rollout)
     update = jax.jit(learner.update)
     once, metrics = update(state, rollout)
-    assert metrics.keys() == metrics_by_op.keys()
-    for a, b in zip(jax.tree.leaves((once, metrics)), jax.tree.leaves((by_op, metrics_by_op)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+    assert_same_update((once, metrics), (by_parts, metrics_by_parts))
     twice, metrics = update(once, later)
     assert update._cache_size() == 1
     assert_finite(twice, metrics)
     assert twice.update == 2
     assert changed(once.critic, twice.critic) and changed(once.policy, twice.policy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("critic", "algo", "discrete"), [("normal", "ppo", False), ("ensemble", "trpo", True)])
+def test_op_by_op_is_the_same(critic, algo, discrete):
+    learner = learner_of(discrete, critic=critic, algo=algo, policy_iterations=2, critic_iterations=2)
+    state, *compiled = one_update(learner, rollout_of(1, discrete))
+    with jax.disable_jit():
+        assert_same_update(compiled, learner.update(state, rollout_of(1, discrete)))
 
 
 def test_map_agents_is_each_agent_alone():
@@ -252,13 +265,11 @@ def test_failed_search_is_reported():
     # A critic of zeros has bars of zeros, so all errors are 0 and no temperature exists.
     learner = learner_of()
     state = learner.init(jnp.uint32(0))
-    with jax.disable_jit():
-        flat = jax.tree.map(jnp.zeros_like, state.critic)
-        state = type(state)(**(vars(state) | {"critic": flat}))
-        new, metrics = learner.update(state, rollout_of())
-        assert metrics["weight/search_failed"] == 1 and metrics["weight/mean"] == 1
-        assert metrics["weight/temperature"] == 0 == new.temperature
-        np.testing.assert_array_equal(learner.weights(new, jnp.array([1.0, 5.0])), [1.0, 1.0])
+    state = dataclasses.replace(state, critic=jax.tree.map(jnp.zeros_like, state.critic))
+    new, metrics = alone.update(learner, state, rollout_of())
+    assert metrics["weight/search_failed"] == 1 and metrics["weight/mean"] == 1
+    assert metrics["weight/temperature"] == 0 == new.temperature
+    np.testing.assert_array_equal(learner.weights(new, jnp.array([1.0, 5.0])), [1.0, 1.0])
 
 
 # --- advantages and targets --------------------------------------------------------------------------------
@@ -303,33 +314,16 @@ def test_advantages_and_targets_against_numpy(site, target, own):
     np.testing.assert_allclose(got[2], targets[target].ravel(), rtol=1e-4, atol=1e-5)
 
 
-class Spy:
-    """Stands in for the policy update: keeps the sample, changes nothing."""
-
-    def __init__(self):
-        self.sample = None
-
-    def init(self, params):
-        return ()
-
-    def update(self, params, opt_state, sample):
-        self.sample = sample
-        return params, opt_state, {}
-
-
 @pytest.mark.parametrize("weighting", ["uniform", "accuracy"])
 @pytest.mark.parametrize("site", ["objective", "td_error"])
 def test_where_weights_act(site, weighting):
     # What the policy is given, rebuilt in NumPy from the critic's predictions.
     learner = learner_of(critic="quantile", weighting=weighting, weight_site=site)
-    spy = Spy()
-    learner._policy_update = lambda config, policy: spy
     rollout = rollout_of(4)
     state = learner.init(jnp.uint32(0))
-    with jax.disable_jit():
-        new, _ = learner.update(state, rollout)
-        now, after = (learner.predict(state, x.reshape(-1, OBS)) for x in (rollout.obs, rollout.next_obs))
-    raw = lambda e: 0.8 / (1 + np.exp(np.asarray(e, np.float64) * float(new.temperature))) + 0.6  # noqa: E731
+    study = jax.jit(learner.study)(dataclasses.replace(state, policy=None, policy_opt=None), rollout)
+    now, after = (learner.predict(state, x.reshape(-1, OBS)) for x in (rollout.obs, rollout.next_obs))
+    raw = lambda e: 0.8 / (1 + np.exp(np.asarray(e, np.float64) * float(study.temperature))) + 0.6  # noqa: E731
     w, w_next = (raw(p.error).reshape(T, E) if weighting == "accuracy" else np.ones((T, E)) for p in (now, after))
     # After a termination there is no state to weigh: w_{t+1} = 1, as in the authors' code. With w = 1 everywhere δ is
     # scaled by (γ + 1)/2 = .995: what the authors' code does "without w".
@@ -338,7 +332,7 @@ def test_where_weights_act(site, weighting):
         np.testing.assert_allclose(factor, 0.995)
     value, next_value = (np.asarray(p.mean, np.float64).reshape(T, E) for p in (now, after))
     advantage, _ = numpy_targets(rollout, value, next_value, factor, 0.97)
-    sample = spy.sample
+    sample = study.sample
     normalised = (advantage - advantage.mean()) / advantage.std()
     np.testing.assert_allclose(sample.advantage, normalised.ravel(), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(sample.weight, w.ravel() if site == "objective" else np.ones(T * E), rtol=1e-3)
@@ -373,6 +367,16 @@ def probe(name, rng) -> tuple[Rollout, dict[float, float]]:
     action = rng.normal(size=(PT, PE, ACTIONS))
     arrays = (obs[..., None], action, reward, terminated, truncated, next_obs[..., None])
     return Rollout(*(jnp.asarray(a, bool if a.dtype == bool else jnp.float32) for a in arrays)), truth
+
+
+class Spy:
+    """Stands in for the policy update: changes nothing."""
+
+    def init(self, params):
+        return ()
+
+    def update(self, params, opt_state, sample):
+        return params, opt_state, {}
 
 
 PROBES = ["one step, reward 1", "one step, reward = observation", "two steps, delayed reward", "truncated every step"]

@@ -1,12 +1,14 @@
 """Minibatches: who is in which, two passes against float64 NumPy, and that nothing else changes."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import alone
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError
@@ -16,8 +18,9 @@ from mcclt.method.learner import Learner, Rollout
 from mcclt.method.minibatches import shuffled
 from mcclt.method.nets import Gaussian
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, Ppo
+from mcclt.method.settings import Structure, numbers
 from mcclt.training.fitting import Fit, Learnt
-from mcclt.training.population import map_agents
+from mcclt.training.population import Improve, map_agents
 from mcclt.training.trainer import Trainer
 
 T, E, OBS, ACTIONS = 6, 4, 3, 2
@@ -110,7 +113,7 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
 def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
     agents = map_agents(learner.init)(np.arange(2, dtype=np.uint32))
-    state, lesson, _ = map_agents(learner.improve)(agents, rollout_of(2))
+    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollout_of(2)})["a"]
     whole = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 1)]).states["a"]
     halves = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 2)]).states["a"]
     assert_close(halves, whole)
@@ -129,10 +132,22 @@ def ppo_problem():
     return policy, params, PolicySample(obs, action, advantage, weight, jax.random.key(3))
 
 
-def run_ppo(size: int | None, **settings):
-    policy, params, sample = ppo_problem()
-    ppo = Ppo(AgentConfig(minibatch_size=size, policy_iterations=5, **settings), policy)
-    return ppo.update(params, ppo.init(params), sample)
+@functools.cache
+def program(structure: Structure, policy: Gaussian):
+    """One for all numbers."""
+
+    def update(numbers, params, sample):
+        ppo = Ppo(structure.settings(numbers), policy)
+        return ppo.update(params, ppo.init(params), sample)
+
+    return jax.jit(update)
+
+
+def run_ppo(size: int | None, sample: PolicySample | None = None, **settings):
+    policy, params, own = ppo_problem()
+    config = AgentConfig(**({"minibatch_size": size, "policy_iterations": 5} | settings))
+    update = program(Structure.of(config, "policy"), policy)
+    return update(numbers(config), params, own if sample is None else sample)
 
 
 @pytest.mark.parametrize("settings", [{"target_kl": OFF}, {"target_kl": 1e-3, "learning_rate": 0.1}])
@@ -153,20 +168,18 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
 def test_advantages_normalised_within_each_minibatch():
     # Three minibatches of a pass: as if every four states' advantages had been normalised beforehand.
     order = np.asarray(jax.random.permutation(jax.random.fold_in(jax.random.key(3), 0), 12))
-    policy, params, sample = ppo_problem()
+    sample = ppo_problem()[2]
     advantage = np.asarray(sample.advantage, np.float64)
     own = np.zeros(12)
     for rows in order.reshape(3, 4):
         own[rows] = (advantage[rows] - advantage[rows].mean()) / advantage[rows].std()
     by_hand = sample._replace(advantage=jnp.asarray(own, jnp.float32))
 
-    def run(sample, **settings):
-        ppo = Ppo(AgentConfig(minibatch_size=4, policy_iterations=1, learning_rate=0.05, **settings), policy)
-        return ppo.update(params, ppo.init(params), sample)[0]
-
-    assert_close(run(sample, normalize_advantage="minibatch"), run(by_hand))
+    once = {"policy_iterations": 1, "learning_rate": 0.05}
+    expected = run_ppo(4, by_hand, **once)[0]
+    assert_close(run_ppo(4, normalize_advantage="minibatch", **once)[0], expected)
     with pytest.raises(AssertionError):
-        assert_close(run(sample), run(by_hand))
+        assert_close(run_ppo(4, **once)[0], expected)
 
 
 # --- whole updates -----------------------------------------------------------------------------------------
@@ -182,8 +195,7 @@ def test_advantages_normalised_within_each_minibatch():
 )
 def test_every_critic_and_policy_update_learns(algo, critic):
     learner = learner_of(algo=algo, critic=critic, target_kl=OFF if algo == "ppo" else 0.01)
-    with jax.disable_jit():  # op by op is quicker than compiling once per case
-        state, metrics = learner.update(learner.init(jnp.uint32(0)), rollout_of())
+    state, metrics = alone.update(learner, learner.init(jnp.uint32(0)), rollout_of())
     for leaf in jax.tree.leaves((state, metrics)):
         assert np.isfinite(np.asarray(leaf, np.float64)).all()
     share = T * E // learner.critic.members
@@ -195,18 +207,19 @@ def test_every_critic_and_policy_update_learns(algo, critic):
 @pytest.mark.parametrize(("critic", "members"), [("plain", 1), pytest.param("ensemble", 2, marks=pytest.mark.slow)])
 def test_agents_mapped_are_agents_alone(critic, members):
     learner = learner_of(critic=critic, members=members, target_kl=OFF)
-    agents = jax.vmap(learner.init)(jnp.arange(2, dtype=jnp.uint32))
-    alone = map_agents(learner.update)(agents, rollout_of(2))
-    assert_close(jax.jit(jax.vmap(learner.update))(agents, rollout_of(2)), alone, rtol=2e-3, atol=2e-5)
+    agents, rollouts = map_agents(learner.init)(np.arange(2, dtype=np.uint32)), rollout_of(2)
+    together = jax.jit(jax.vmap(learner.update))(agents, rollouts)
+    for k in range(2):
+        own, rollout, found = jax.tree.map(lambda x, k=k: np.asarray(x)[k], (agents, rollouts, together))
+        assert_close(found, alone.update(learner, own, rollout), rtol=2e-3, atol=2e-5)
 
 
 def test_the_order_depends_on_seed_and_update():
     learner = learner_of(critic="plain", target_kl=OFF)
     fresh = learner.init(jnp.uint32(0))
-    step = jax.jit(learner.update)
 
     def policy(**changed) -> np.ndarray:
-        new, _ = step(dataclasses.replace(fresh, **changed), rollout_of())
+        new, _ = alone.update(learner, dataclasses.replace(fresh, **changed), rollout_of())
         return np.concatenate([np.ravel(x) for x in jax.tree.leaves((new.policy, new.critic))])
 
     same = policy()

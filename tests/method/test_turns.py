@@ -1,6 +1,7 @@
 """Advantages recomputed before every pass: policy and critic learn by turns."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 from test_learner import learner_of, rollout_of
 
+import alone
 from mcclt.config import AgentConfig
 from mcclt.errors import ConfigError
 from mcclt.method import optimisers
 from mcclt.method.policy_updates import Ppo
-from mcclt.training.population import map_agents
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
@@ -35,25 +36,25 @@ def test_two_turns_by_hand(critic: str) -> None:
     same = {"critic": critic, "learning_rate": 0.05, "critic_learning_rate": 0.05, "target_kl": None}
     learner, halves = learner_of(**same, **TURNS), learner_of(**same)
     state, rollout = learner.init(jnp.uint32(0)), rollout_of()
-    with jax.disable_jit():
-        found, metrics = learner.update(state, rollout)
+    found, metrics = alone.update(learner, state, rollout)
 
-        ppo, policy, opt, now, studies = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
-        old = None
-        for _ in range(2):
-            studies.append(study := halves.study(now, rollout))
-            sample = study.sample
-            old = ppo.log_prob(policy, sample.obs, sample.action) if old is None else old
-            gradient = jax.grad(lambda p, s: ppo.loss(p, s)[0])(policy, sample._replace(log_prob=old))
-            policy, opt = optimisers.step(policy, gradient, opt, 0.05, None)
-            now = halves.fit(now, study.lesson, 2)
+    ppo, policy, opt, now, studies = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
+    look, fit = jax.jit(halves.study), jax.jit(partial(halves.fit, iterations=2))
+    slope, step = jax.jit(jax.grad(lambda p, s: ppo.loss(p, s)[0])), jax.jit(optimisers.step)
+    old = None
+    for _ in range(2):
+        studies.append(study := look(now, rollout))
+        sample = study.sample
+        old = ppo.log_prob(policy, sample.obs, sample.action) if old is None else old
+        policy, opt = step(policy, slope(policy, sample._replace(log_prob=old)), opt, 0.05, None)
+        now = fit(now, study.lesson)
     assert_close((found.policy, found.policy_opt), (policy, opt))
     assert_close((found.critic, found.critic_opt), (now.critic, now.critic_opt))
     assert found.update == 1 and found.temperature == studies[1].temperature
     for name, value in studies[0].metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5)
     assert np.abs(studies[0].sample.advantage - studies[1].sample.advantage).max() > 1e-3, "they were recomputed"
-    once, _ = learner_of(**same, **(TURNS | {"recompute_advantages": False})).update(state, rollout)
+    once, _ = alone.update(learner_of(**same, **(TURNS | {"recompute_advantages": False})), state, rollout)
     assert any((a != b).any() for a, b in zip(leaves(found.policy), leaves(once.policy), strict=True))
 
 
@@ -61,28 +62,26 @@ def test_one_turn_is_an_update() -> None:
     same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "members": 2, "critic": "normal"}
     same |= {"normalize_obs": True, "normalize_reward": True, "learning_rate_end": 0.0, "decay_steps": 100}
     one, other = learner_of(recompute_advantages=True, **same), learner_of(**same)
-    state = one.init(jnp.uint32(3))
     one.n_envs = other.n_envs = 3
+    state = one.init(jnp.uint32(3))
     for seed in range(2):
-        with jax.disable_jit():
-            found, metrics = one.update(state, rollout_of(seed))
-            expected, told = other.update(state, rollout_of(seed))
-        assert_close((found, metrics), (expected, told))
+        found, metrics = alone.update(one, state, rollout_of(seed))
+        assert_close((found, metrics), alone.update(other, state, rollout_of(seed)))
         state = found
 
 
 def test_the_policy_stops_and_the_critic_goes_on() -> None:
     learner = learner_of(**(TURNS | {"policy_iterations": 4}), critic="plain", learning_rate=0.1, target_kl=1e-6)
-    state, metrics = jax.jit(learner.update)(learner.init(jnp.uint32(0)), rollout_of())
+    state, metrics = alone.update(learner, learner.init(jnp.uint32(0)), rollout_of())
     assert metrics["train/policy_iterations"] == 1 == state.policy_opt[0].count
     assert state.critic_opt[0].count == 4
 
 
 def test_what_is_not_finite_is_not_learnt() -> None:
-    learner, rollout = learner_of(**TURNS, critic="plain"), rollout_of()
+    learner, rollout = learner_of(**TURNS, critic="plain", target_kl=None), rollout_of()
     state = learner.init(jnp.uint32(0))
     broken = dataclasses.replace(rollout, reward=rollout.reward.at[0, 0].set(jnp.nan))
-    found, metrics = jax.jit(learner.update)(state, broken)
+    found, metrics = alone.update(learner, state, broken)
     assert_close((found.policy, found.critic), (state.policy, state.critic))
     assert found.skipped == 2 == metrics["train/skipped"]
 
@@ -120,12 +119,13 @@ def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
 
 
 def test_agents_mapped_are_agents_alone() -> None:
-    learner = learner_of(**TURNS, critic="normal")
-    agents = jax.vmap(learner.init)(jnp.arange(2, dtype=jnp.uint32))
-    rollouts = jax.tree.map(lambda *x: jnp.stack(x), rollout_of(0), rollout_of(1))
-    found = jax.jit(jax.vmap(learner.update))(agents, rollouts)
-    for a, b in zip(leaves(found), leaves(map_agents(learner.update)(agents, rollouts)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+    learner = learner_of(**TURNS, critic="normal", target_kl=None)
+    states, rollouts = [learner.init(jnp.uint32(k)) for k in range(2)], [rollout_of(k) for k in range(2)]
+    stacked = [jax.tree.map(lambda *x: np.stack(x), *trees) for trees in (states, rollouts)]
+    found = jax.jit(jax.vmap(learner.update))(*stacked)
+    for k, pair in enumerate(zip(states, rollouts, strict=True)):
+        for a, b in zip(leaves(found), leaves(alone.update(learner, *pair)), strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=2e-3, atol=2e-5)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------
