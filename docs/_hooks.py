@@ -31,11 +31,15 @@ OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)\)")
 
 
 def on_files(files: Any, /, *, config: Any) -> Any:
-    """Adds the font beside the style sheet, and the programs of the repository that pages link to."""
+    """Adds font and logo, the colours of `mcclt report` and `mcclt watch`, and the programs that pages link to."""
     spec = importlib.util.find_spec("ziamath")  # found, not imported: only its font is wanted
     assert spec is not None and spec.origin is not None
     font = Path(spec.origin).parent / "fonts" / FONT
     files.append(File.generated(config, f"css/{FONT}", abs_src_path=str(font)))
+    page_style = (ROOT / "src" / "mcclt" / "pages" / "templates" / "style.css").read_text(encoding="utf-8")
+    files.append(File.generated(config, "css/colours.css", content=page_style[: page_style.index("}") + 1]))
+    logo = ROOT / "docs" / "_theme" / ".icons" / "mcclt.svg"
+    files.append(File.generated(config, "images/logo.svg", abs_src_path=str(logo)))
     for path in sorted([*ROOT.glob("examples/*.*"), *ROOT.glob("benchmarks/*.*")]):
         where = f"repository/{path.relative_to(ROOT).as_posix()}"
         files.append(File.generated(config, where, abs_src_path=str(path)))

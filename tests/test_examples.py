@@ -59,6 +59,27 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.slow
+def test_notebook_runs_and_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few steps, without Jupyter; what is committed has outputs, is small and names no one's folders."""
+    text = (FOLDER / "first_look.ipynb").read_text(encoding="utf-8")
+    assert len(text) < 300_000 and "/home/" not in text and "/work/" not in text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert (
+        all(cell["execution_count"] for cell in cells)
+        and sum("image/png" in str(cell["outputs"]) for cell in cells) == 3
+    )
+    source = "\n\n".join("".join(cell["source"]) for cell in cells)
+    assert source.count("80_000") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    found: dict[str, Any] = {}
+    exec(compile(source.replace("80_000", "4_000"), "first_look.ipynb", "exec"), found)
+    assert found["model"].num_timesteps == 4_000
+    assert {seed: len(points) for seed, points in found["curve"].points.items()} == {0: 2, 1: 2}
+    assert np.isfinite(found["episode"].returns).any()
+
+
 def load(name: str) -> ModuleType:
     """An example as a module, imported anew."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
