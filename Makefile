@@ -18,7 +18,7 @@ demo: setup  ## plain PPO and MC-CLT PPO on a double pendulum, side by side, in 
 	$(BIN)/python examples/demo.py
 
 test: setup lint  ## lint, types and the fast tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 slow: setup  ## all other tests, which take an hour: the rest of every table, real kills, browsers, more random inputs
 	$(BIN)/python -m pytest -m 'slow or browser'

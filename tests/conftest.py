@@ -6,6 +6,7 @@ the time of a first run is compilation.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -21,9 +22,26 @@ for _name, _value in {
     jax.config.update(_name, _value)
     os.environ[_name.upper()] = str(_value)
 
+FOR_WARP = ("test_warp.py", "test_warp_contacts.py", "test_device.py")
+"""Of these one worker runs all: what Warp compiles for one serves the next."""
+MUCH_TO_COMPILE = ("training", "method", "tuning", "experiments")
+"""Directories that come first, so that in the end no worker waits for the other."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs all of a file, and one all that compiles for Warp: what is made for a test serves the next."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
+    """Those that take long first."""
+    items.sort(key=lambda item: (item.path.name not in FOR_WARP, item.path.parent.name not in MUCH_TO_COMPILE))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs all of a file: what is made for a test serves the next. (xdist's `loadgroup` groups nothing today.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "warp" if path.endswith(FOR_WARP) else path
+
+    config.option.loadscopereorder = False  # the order above
+    return Files(config, log)

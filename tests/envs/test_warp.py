@@ -27,8 +27,6 @@ pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip ins
 
 from mcclt.envs.warp import WarpVectorEnv, time_physics
 
-pytestmark = pytest.mark.xdist_group("warp")
-
 
 def tasks(*names: str) -> Any:
     """A parameter; the first task is fast, the others are slow: Warp compiles for each model."""

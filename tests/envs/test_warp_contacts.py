@@ -4,7 +4,6 @@ import mujoco
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.xdist_group("warp")
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: mcclt[gpu]")
 
 STEEP = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>

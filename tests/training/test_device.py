@@ -28,8 +28,6 @@ pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip ins
 
 from mcclt.envs.warp import WarpVectorEnv
 
-pytestmark = pytest.mark.xdist_group("warp")
-
 AGENTS, ENVS, LIMIT = 2, 2, 5
 POLICY = Gaussian(3, (4,))
 

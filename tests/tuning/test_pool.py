@@ -135,7 +135,6 @@ def test_another_structure_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("warp")
 def test_places_of_a_pool_that_lives_on_the_device() -> None:
     """The same on the engine of a GPU, to the precision of its physics."""
     pytest.importorskip("mujoco_warp")
