@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs all of a file: what is made for a test serves the next. (xdist's `loadgroup` groups nothing today.)"""
+    """One worker runs all of a file: what is made for a test serves the next. (`loadgroup` groups nothing.)"""
     from xdist.scheduler import LoadScopeScheduling
 
     class Files(LoadScopeScheduling):
