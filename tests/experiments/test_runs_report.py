@@ -52,6 +52,10 @@ def test_agents_of_runs_are_results(two: list[Path]) -> None:
 
 
 def test_unfinished_and_damaged_runs_are_named(two: list[Path]) -> None:
+    row = read_rows(Path("a/metrics.jsonl"))[-1]  # it trains on, beyond the end it had
+    with Path("a/metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row | {"update": row["update"] + 1, "step": row["step"] + 16}) + "\n")
+    assert not read_runs(two).runs[0].finished and read_runs(two).runs[1].finished
     Path("a/evaluation.json").unlink()
     again = read_runs(two[:1])
     assert not again.runs[0].finished and len(again.results.series) == 2 and not again.results.problems

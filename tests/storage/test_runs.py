@@ -321,7 +321,7 @@ def test_rows_of_several_updates_are_as_many_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """As they come where rows waited for an evaluation; only those of the first update were evaluated."""
-    monkeypatch.setattr(trackers, "TENSORBOARD_LIMIT", limit)
+    monkeypatch.setattr(trackers, "MOST_CURVES", limit)
     directory = runs.Run.create(tmp_path / "run", CONFIG)
     rows: list[Row] = [
         {"group": "a", "seed": 0, "update": u, "step": 16 * u, "x/y": float(u)} | ({"eval/z": 9.0} if u == 2 else {})

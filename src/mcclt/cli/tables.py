@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from mcclt.config import RunConfig
 from mcclt.experiments import settings
-from mcclt.experiments.cells import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,11 +25,9 @@ def table_of(columns: Sequence[str], title: str | None = None, left: Collection[
     return table
 
 
-def evaluation_data(
-    agents: list[tuple[str, int]], returns: Any, lengths: Any, probes: Sequence[dict[str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """One record per agent; with what its critic believes, if that was looked at."""
-    data = [
+def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -> list[dict[str, Any]]:
+    """One record per agent."""
+    return [
         # JSON has no NaN: an episode that failed is null
         {
             "group": g,
@@ -40,7 +37,6 @@ def evaluation_data(
         }
         for (g, s), r, n in zip(agents, returns, lengths, strict=True)
     ]
-    return [one | {"probe": plain(probe, 4)} for one, probe in zip(data, probes, strict=True)] if probes else data
 
 
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:

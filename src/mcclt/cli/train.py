@@ -230,6 +230,7 @@ def _label(agent: AgentConfig) -> str:
 def _train(job: "Job", console: "Console", quiet: bool) -> None:
     from mcclt import interrupts
     from mcclt.cli.tables import evaluation_data, show_returns
+    from mcclt.experiments.cells import plain
     from mcclt.experiments.training import probe
     from mcclt.storage.runs import checkpoints, resume_command
     from mcclt.training.progress import Display, Quiet
@@ -247,7 +248,8 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
             returns, lengths = job.evaluate([display])
             with interrupts.deferred():
                 probes = probe(trainer)
-            directory.write_evaluation(evaluation_data(trainer.agents, returns, lengths, probes))
+            final = zip(evaluation_data(trainer.agents, returns, lengths), probes, strict=True)
+            directory.write_evaluation([one | {"step": trainer.step, "probe": plain(p, 4)} for one, p in final])
             if not quiet:
                 show_returns(console, trainer.agents, returns)
     except KeyboardInterrupt as error:

@@ -76,7 +76,8 @@ def read_runs(paths: Sequence[Path]) -> Training:
     trained, notes = [], []
     for path, config in configs.items():
         with reading(path, "its report cannot be made"):
-            rows, final = read_rows(path / "metrics.jsonl"), _final(path)
+            rows = read_rows(path / "metrics.jsonl")
+            final = _final(path, rows)
             run, provenance = _trained(path, config, rows, bool(final)), _provenance(path, rows)
             trained.append(run)
             last = next((name for name in LAST if any(name in row for row in rows)), "")
@@ -115,9 +116,11 @@ def _result(
     return result
 
 
-def _final(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """What `mcclt train` ended with, by group and seed; nothing while it has not."""
-    return {(one["group"], one["seed"]): one for one in _json(path / "evaluation.json") or []}
+def _final(path: Path, rows: Sequence[Row]) -> dict[tuple[str, int], dict[str, Any]]:
+    """What `mcclt train` ended with, by group and seed; nothing while it has not, or trains on."""
+    found = {(one["group"], one["seed"]): one for one in _json(path / "evaluation.json") or []}
+    last = max((row["step"] for row in rows), default=0)
+    return {} if any(one.get("step", last) < last for one in found.values()) else found
 
 
 def _so_far(rows: Sequence[Row], column: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -64,7 +65,12 @@ class Run:
                 (path / "checkpoints").mkdir()
                 _write_json(path / "config.json", to_dict(config))
                 _write_json(path / "versions.json", versions() | {"engine": engine})
-                return cls(path, config, trackers.trackers(path, config, 0, wandb, tensorboard), lock)
+                try:
+                    made = trackers.trackers(path, config, 0, wandb, tensorboard)
+                except ConfigError:  # the same command may be typed again
+                    shutil.rmtree(path)
+                    raise
+                return cls(path, config, made, lock)
 
     @classmethod
     def resume(cls, path: Path, config: RunConfig, update: int, wandb: bool = False, tensorboard: bool = True) -> "Run":

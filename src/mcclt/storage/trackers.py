@@ -1,6 +1,7 @@
 """Trackers: rows of metrics for TensorBoard and Weights & Biases."""
 
 import functools
+import hashlib
 import importlib
 import math
 import re
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mcclt.config import RunConfig, to_dict
-from mcclt.errors import MissingExtraError
+from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.storage import files
 
 Row = dict[str, Any]
 """Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""
 
-TENSORBOARD_LIMIT = 64
-"""Above this many agents TensorBoard gets the groups' means only."""
+MOST_CURVES = 64
+"""Above this many agents trackers get the groups' means only."""
 
 
 def finite(row: Row) -> Row:
@@ -47,7 +48,7 @@ class TensorBoard:
     """
 
     def __init__(self, path: Path, config: RunConfig, step: int) -> None:
-        self._means = len(config.groups) * len(config.seeds) > TENSORBOARD_LIMIT
+        self._means = _too_many(config)
         self._path, self._step = path, step
         self._files: dict[str, Any] = {}
 
@@ -111,23 +112,57 @@ def _record(event: Any) -> bytes:
 
 
 class WandB:
-    """One W&B run; agents are told apart by prefix."""
+    """One W&B run per agent (or per group, of means, for large populations), together a group named as the directory.
+
+    A training that is resumed goes on in the same W&B runs.
+    """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
+        self._means = _too_many(config)
+        self._runs: dict[str, Any] = {}
+        try:
+            for group in config.groups:
+                for seed in [None] if self._means else config.seeds:
+                    self._runs[_curve(group, seed)] = self._begin(path, config, group, seed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, path: Path, config: RunConfig, group: str, seed: int | None) -> Any:
         wandb = require_wandb()
-        self._run = wandb.init(project="mcclt", name=path.name, dir=str(path), config=to_dict(config))
+        name, settings = _curve(group, seed), to_dict(config)
+        agent = settings.pop("groups")[group]
+        digest = hashlib.blake2b(files.read(path / "versions.json") + name.encode(), digest_size=8).hexdigest()
+        try:
+            run = wandb.init(
+                project="mcclt",
+                group=path.name,
+                job_type=group,
+                name=name,
+                id=digest,
+                resume="allow",
+                reinit="create_new",
+                dir=str(path),
+                config=settings | agent | {"seed": seed},
+                settings=wandb.Settings(quiet=True, console="off"),
+            )
+        except wandb.Error as error:
+            said = str(error).partition("\n")[0].rstrip(".")
+            raise ConfigError(
+                f"Weights & Biases cannot be used: {said}. WANDB_MODE=offline in front of the command needs no account."
+            ) from None
+        run.define_metric("*", step_metric="global_step")
+        return run
 
     def log(self, rows: list[Row]) -> None:
-        """Numbers by `group/seed/name`."""
-        if rows:
-            flat = {
-                f"{name}/{k}": v for name, row in _by_curve(rows, False).items() for k, v in row.items() if "/" in k
-            }
-            self._run.log(flat | {"global_step": rows[0]["step"]})
+        """Numbers by name."""
+        for name, row in _by_curve(rows, self._means).items():
+            self._runs[name].log({k: v for k, v in row.items() if "/" in k} | {"global_step": row["step"]})
 
     def close(self) -> None:
-        """Ends the run."""
-        self._run.finish()
+        """Ends the runs."""
+        for run in self._runs.values():
+            run.finish()
 
 
 def require_wandb() -> Any:
@@ -138,10 +173,20 @@ def require_wandb() -> Any:
         raise MissingExtraError("Weights & Biases logging", "wandb") from None
 
 
+def _too_many(config: RunConfig) -> bool:
+    """Agents, for a curve each."""
+    return len(config.groups) * len(config.seeds) > MOST_CURVES
+
+
+def _curve(group: str, seed: int | None) -> str:
+    """The name of an agent's curve, or of its group's."""
+    return group if seed is None else f"{group}/seed-{seed}"
+
+
 def _by_curve(rows: list[Row], means: bool) -> dict[str, Row]:
     """Rows by the name of their curve: one per agent, or the mean per group."""
     if not means:
-        return {f"{row['group']}/seed-{row['seed']}": finite(row) for row in rows}
+        return {_curve(row["group"], row["seed"]): finite(row) for row in rows}
     curves = {}
     for group in dict.fromkeys(row["group"] for row in rows):
         members = [finite(row) for row in rows if row["group"] == group]
