@@ -78,7 +78,8 @@ def test_how_long_a_search_takes_is_never_negative(left: int, said: str) -> None
         (["--strategy", "pbt", "--trials", "2"], "pbt needs at least 4"),
         (["--confirm", "-1"], "confirm = -1 is not allowed"),
         (["--sampler", "cma"], "cma"),
-        (["--backend", "ray"], "A search runs on one machine"),
+        (["--plan", "--workers", "2"], "--plan measures one process of this machine"),
+        (["--backend", "ray", "--workers", "2"], "--workers is for this machine"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mcclt.experiments.runner import Tally
     from mcclt.experiments.store import Cell, Store
-    from mcclt.experiments.workers import Workers
+    from mcclt.experiments.workers import Crew, Workers
 
 CPU_POPULATION = 8
 """Seeds of one setup that train together on a CPU: few, so that little is lost with a worker."""
@@ -102,6 +102,11 @@ class Machinery(Command):
         for task in tasks:
             make_vec(task, [(0, 0, 0, 0)]).close()
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether agents train on a GPU: this machine's, or one that is asked of Ray."""
+        return has_gpu() if self.backend == "local" else self.gpus > 0
+
     def compute(self, store: "Store", cells: Sequence["Cell"], console: "Console") -> "Tally":
         """Computes what is missing."""
         from mcclt.cli.display import PlanDisplay
@@ -118,7 +123,7 @@ class Machinery(Command):
         use_cache()
         with contextlib.ExitStack() as stack:
             display = stack.enter_context(PlanDisplay(console, self.quiet))
-            mix = has_gpu() if self.backend == "local" else self.gpus > 0
+            mix = self.on_gpu
             workers = stack.enter_context(contextlib.closing(self._workers(store, display, pin=not mix)))
             if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
                 console.print(advice, soft_wrap=True)
@@ -168,13 +173,17 @@ class Machinery(Command):
         return min(GPU_POPULATION, fits)
 
     def _workers(self, store: "Store", display: Any, pin: bool) -> "Workers":
+        from mcclt.experiments.workers import InProcess
+
+        return self.crew(store, pin) or InProcess(display.progress)
+
+    def crew(self, store: "Store | None", pin: bool) -> "Crew | None":
+        """Workers beside this process, if the flags speak of any."""
         from mcclt.experiments import workers
 
         if self.backend == "ray":
             return workers.RayCluster(store, self.address, self.cpus, self.gpus)
-        if self.workers > 1:
-            return workers.Processes(self.workers, pin)
-        return workers.InProcess(display.progress)
+        return workers.Processes(self.workers, pin) if self.workers > 1 else None
 
 
 def end(store: "Store", tally: "Tally", console: "Console") -> None:

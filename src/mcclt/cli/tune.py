@@ -1,7 +1,6 @@
 """`mcclt tune`."""
 
 import contextlib
-import functools
 import re
 import tempfile
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, seeds_of
-from mcclt.cli.machinery import Machinery, again, has_gpu
+from mcclt.cli.machinery import Machinery, again
 from mcclt.config import AgentConfig, fields_of, parse_steps, require
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError, UnknownNameError
@@ -91,24 +90,31 @@ class Tune(Machinery):
     def run(self) -> None:
         """Searches, confirms, and writes the best settings and a page."""
         from mcclt.training.compilation import use_cache
-        from mcclt.tuning import Tuner
+        from mcclt.tuning import SharedTuner, Tuner
+        from mcclt.tuning.tuner import places_of
 
         console = plain_console()
-        if self.backend == "ray":
-            raise ConfigError("A search runs on one machine: leave out --backend ray.")
+        if self.plan and (self.backend == "ray" or self.workers > 1):
+            raise ConfigError("--plan measures one process of this machine: leave out --workers and --backend ray.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
         seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
         plan, space = self.declared()
         self.check([self.task])
         use_cache()
-        make = functools.partial(Tuner, plan, space, places=self.population, engine=self.engine)
+        places = self.population or max(places_of(self.on_gpu), self.seeds_per_setting)
+        how: dict[str, Any] = {"places": places, "engine": self.engine}
         if self.plan:
             with tempfile.TemporaryDirectory() as folder:
-                self._measure(make(folder=Path(folder) / "plan"), console, len(seeds))
+                self._measure(Tuner(plan, space, Path(folder) / "plan", **how), console, len(seeds))
             return
-        tuner = make(folder=self.store)
-        console.print(self._cost(tuner, len(seeds)), soft_wrap=True)
-        self._search(tuner, console)
+        with contextlib.ExitStack() as stack:
+            crew = self.crew(None, pin=not self.on_gpu) if self.strategy != "pbt" else None
+            if crew is None:
+                tuner = Tuner(plan, space, self.store, **how)
+            else:
+                tuner = SharedTuner(plan, space, self.store, stack.enter_context(contextlib.closing(crew)), **how)
+            console.print(self._cost(tuner, len(seeds)), soft_wrap=True)
+            self._search(tuner, console)
         self._end(tuner, console, seeds)
 
     def declared(self) -> tuple[Any, Any]:
@@ -133,7 +139,7 @@ class Tune(Machinery):
         shares = [i / 20 for i in range(1, 21)] if self.strategy == "pbt" else (0.2, 0.4, 1.0)
         plan = Plan(
             self.task,
-            trials=self.trials if self.trials is not None else GPU_TRIALS if has_gpu() else CPU_TRIALS,
+            trials=self.trials if self.trials is not None else GPU_TRIALS if self.on_gpu else CPU_TRIALS,
             seeds=self.seeds_per_setting,
             rungs=self.rungs or rungs_of(self.steps, shares),
             keep=self.keep,
@@ -175,6 +181,7 @@ class Tune(Machinery):
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
         from mcclt.cli.display import SearchDisplay
+        from mcclt.tuning import SharedTuner
 
         seen: list[Status] = []
 
@@ -182,7 +189,7 @@ class Tune(Machinery):
             display.show(status)
             if len(seen) < LOOK:
                 seen.append(status)
-                if len(seen) == LOOK and not self.quiet:
+                if len(seen) == LOOK and not self.quiet and not isinstance(tuner, SharedTuner):
                     display.say(_duration(seen, status.expected - status.steps))
 
         try:

@@ -123,7 +123,7 @@ def run_cells(
                     else:
                         fail(one, f"its process died {ATTEMPTS} times. Is memory short?")
                 except Exception as error:  # whatever it is, the other units go on
-                    fail(one, _sentence(error))
+                    fail(one, sentence(error))
     return tally
 
 
@@ -169,7 +169,7 @@ def _finish(store: Store, one: _Running, outcome: Outcome, tally: Tally, display
     display.unit_ended(one.unit, len(wanted))
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """What went wrong: our own errors speak for themselves, of others the first line."""
     error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, MccltError):

@@ -67,7 +67,22 @@ class InProcess(Workers):
         return future
 
 
-class Processes(Workers):
+class Crew(Workers):
+    """Workers beside this process, which can be given any work and reach an object in common."""
+
+    @abc.abstractmethod
+    def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Calls a function in a free worker."""
+
+    @abc.abstractmethod
+    def host(self, make: Callable[..., Any], *args: Any) -> Any:
+        """Makes an object and keeps it: what is returned may go along with a call, and passes on what is asked of it.
+
+        Several may ask at once.
+        """
+
+
+class Processes(Crew):
     """Several processes on this machine, each alone in its pool: one that dies takes no other with it."""
 
     deaths = (BrokenProcessPool,)
@@ -80,7 +95,7 @@ class Processes(Workers):
         """
         self.capacity, self._pin = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-        self.manager = SyncManager(ctx=self._context)
+        self.manager = _Manager(ctx=self._context)
         self.manager.start(interrupts.end_with_parent)
         self._queue, self._stop = self.manager.Queue(), self.manager.Event()
         self._pools = [self._pool(place) for place in range(count)]
@@ -104,6 +119,10 @@ class Processes(Workers):
             self._futures[place] = self._pools[place].submit(function, *args)
         return self._futures[place]
 
+    def host(self, make: Callable[..., Any], *args: Any) -> Any:
+        """In the manager's process."""
+        return self.manager.host(make, *args)
+
     def news(self) -> Iterator[News]:
         """From all processes."""
         with contextlib.suppress(queue.Empty):
@@ -120,6 +139,19 @@ class Processes(Workers):
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
         self.manager.shutdown()
+
+
+class _Manager(SyncManager):
+    """Keeps objects that all processes reach."""
+
+    host: Callable[..., Any]
+
+
+def _make(make: Callable[..., Any], *args: Any) -> Any:
+    return make(*args)
+
+
+_Manager.register("host", _make)
 
 
 def _prepare(place: int, count: int) -> None:
@@ -156,14 +188,14 @@ def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outc
         raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
 
 
-class RayCluster(Workers):
+class RayCluster(Crew):
     """A Ray cluster: units are Ray tasks."""
 
-    def __init__(self, store: Store, address: str | None, cpus: float | None, gpus: float) -> None:
+    def __init__(self, store: Store | None, address: str | None, cpus: float | None, gpus: float) -> None:
         """Joins a cluster, or starts one on this machine.
 
         Args:
-            store: where results go; nodes that see the same directory continue cut-off units from it.
+            store: where results of units go; nodes that see the same directory continue cut-off units from it.
             address: of a running cluster (`auto`, or host:port); None starts one here.
             cpus: cores that each unit needs; unset: 2, or all there are if fewer.
             gpus: GPUs that each unit needs.
@@ -193,14 +225,24 @@ class RayCluster(Workers):
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )  # so that progress is seen whichever other node dies
-        self._queue = ray.util.queue.Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        self._here: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
+        self._queue = ray.util.queue.Queue(actor_options=self._here)
         self._store = store
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_train_in_cluster)
+        self._remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         """Hands it to Ray."""
+        assert self._store is not None
         store = self._store.path.absolute()
-        return self._task.remote(unit, folder.absolute(), store, self._store.id, self._queue).future()
+        return self.call(_train_in_cluster, unit, folder.absolute(), store, self._store.id, self._queue)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """As a task of Ray's."""
+        return self._remote(function).remote(*args).future()
+
+    def host(self, make: Callable[..., Any], *args: Any) -> Any:
+        """In an actor of Ray's beside this process."""
+        return _Actor(self._ray.remote(**self._here)(make).remote(*args))
 
     def news(self) -> Iterator[News]:
         """From all nodes."""
@@ -210,6 +252,20 @@ class RayCluster(Workers):
     def close(self) -> None:
         """Leaves the cluster; one that was started here ends."""
         self._ray.shutdown()
+
+
+class _Actor:
+    """Asks an actor of Ray's, and waits for its answer."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        import ray
+
+        return lambda *args: ray.get(getattr(self._actor, name).remote(*args))
 
 
 def _check_address(address: str | None) -> None:

@@ -108,14 +108,20 @@ class Search:
     def ask(self) -> Trial | None:
         """The next setting to try; None when all have been."""
         number = len(self.trials)
-        if number >= self.plan.trials:
-            return None
-        point = self._sample(number)
+        return None if number >= self.plan.trials else self.begin(number, self.sample(number))
+
+    def begin(self, number: int, point: dict[str, float]) -> Trial:
+        """A trial at this point of the space."""
         trial = Trial(number, self.structure, point, self.space.settings(self.structure, point), TRAINING)
         self.trials.append(trial)
         return trial
 
-    def _sample(self, number: int) -> dict[str, float]:
+    def trial(self, number: int) -> Trial:
+        """By its number."""
+        return self.trials[number]
+
+    def sample(self, number: int) -> dict[str, float]:
+        """The point of the unit cube where the trial of this number is to be."""
         names = [*self.space.numbers]
         if self.plan.sampler == "sobol":
             size = 2 ** math.ceil(math.log2(max(self.plan.trials, 2)))

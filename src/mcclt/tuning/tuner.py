@@ -29,8 +29,16 @@ from mcclt.tuning.space import Space, configured
 CPU_PLACES = 8
 """Agents that train at once on a CPU, where more would gain nothing."""
 GPU_PLACES = 360
+CHECKPOINT = "checkpoint.safetensors"
+SHARES = "shares"
+"""The folder of a search that goes on in several processes, see `mcclt.tuning.shares`."""
 SAVE_SECONDS = 30
 """A checkpoint at most this often (and at every rung)."""
+
+
+def places_of(gpu: bool) -> int:
+    """How many agents train at once, if nobody says."""
+    return GPU_PLACES if gpu else CPU_PLACES
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,7 @@ class Tuner:
             env: a `gymnasium.Env` class or factory to use in place of the id `plan.task`.
         """
         self.plan, self.space, self.folder, self._env = plan, space, folder, env
-        most = CPU_PLACES if on_cpu() else GPU_PLACES
-        wanted = places if places is not None else max(most, plan.seeds)
+        wanted = places if places is not None else max(places_of(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
         self.at_once = min(wanted // plan.seeds, plan.trials)
@@ -140,6 +147,10 @@ class Tuner:
 
         Whatever ends it early (Ctrl-C, kill -9), the same search goes on from its last checkpoint.
         """
+        if (self.folder / SHARES).exists() and self._stored() is None:
+            raise ConfigError(
+                f"{self.folder} holds a search in shares: go on with --workers or --backend ray, as it was begun."
+            )
         with interrupts.deferred():
             for which, one in enumerate(self.searches):
                 self._search(which, one, tell)
@@ -188,9 +199,8 @@ class Tuner:
         return [Place(GROUP, self.plan.first_seed + seed, agent) for seed in range(self.plan.seeds)]
 
     def _open(self, which: int, one: Search) -> tuple[Pool | None, list[int | None]]:
-        """A pool with the first trials, or that of the last checkpoint; None if this structure is done."""
-        path = self.folder / "checkpoint.safetensors"
-        stored = checkpoint.load(path) if path.exists() else None
+        """A pool with the first trials, or that of the last checkpoint; None if nothing is left of this structure."""
+        stored = self._stored()
         if stored is not None:
             arrays, meta = stored
             about = meta["search"]
@@ -205,15 +215,22 @@ class Tuner:
                 places = [place for number in seats for place in self._stored_places(one, number)]
                 begun = [dataclasses.replace(p, begun=b) for p, b in zip(places, about["begun"], strict=True)]
                 pool = Pool(self._config(one), begun, self._env)
-                pool.restore(arrays, meta, path)
+                pool.restore(arrays, meta, self.folder / CHECKPOINT)
                 return pool, seats
         trials = [trial for _ in range(self.at_once) if (trial := one.ask()) is not None]
+        if not trials:  # others have them all
+            return None, []
         places = [place for trial in trials for place in self._places(trial)]
         return Pool(self._config(one), places, self._env), [trial.number for trial in trials]
 
+    def _stored(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """The last checkpoint, if there is one."""
+        path = self.folder / CHECKPOINT
+        return checkpoint.load(path) if path.exists() else None
+
     def _stored_places(self, one: Search, number: int | None) -> list[Place]:
         """Of the trial in a seat; an empty one is filled with any agent, which nobody looks at."""
-        return self._places(one.trials[number or 0])
+        return self._places(one.trials[0] if number is None else one.trial(number))
 
     def _config(self, one: Search) -> RunConfig:
         run, agent = configured(self._run, one.space.settings(one.structure, dict.fromkeys(one.space.numbers, 0.5)))
@@ -233,7 +250,7 @@ class Tuner:
         for seat, number in enumerate(seats):
             if number is None:
                 continue
-            trial, own = one.trials[number], range(seat * self.plan.seeds, (seat + 1) * self.plan.seeds)
+            trial, own = one.trial(number), range(seat * self.plan.seeds, (seat + 1) * self.plan.seeds)
             trial.curves = trial.curves or [[] for _ in own]
             for curve, i in zip(trial.curves, own, strict=True):
                 curve.append(float(np.mean(pool.stats.returns[i])) if pool.stats.returns[i] else np.nan)
@@ -244,26 +261,26 @@ class Tuner:
         """Scores the trials that have come to a rung; whether any of them leaves its seat or goes on with others'."""
         found = {}
         for seat, number in enumerate(seats):
-            if number is None or one.trials[number].state != search.TRAINING:
+            if number is None or one.trial(number).state != search.TRAINING:
                 continue
-            trial = one.trials[number]
+            trial = one.trial(number)
             step = pool.ages[seat * self.plan.seeds] * pool.config.steps_per_update
             if step >= self.plan.rungs[len(trial.scores)]:
                 found[number] = score_of(trial.curves, self.plan.score)
         one.judge(found)
         if found and self.plan.strategy == "pbt":
-            left = [number for number in found if one.trials[number].state == search.TRAINING]
+            left = [number for number in found if one.trial(number).state == search.TRAINING]
             copies = one.exploit(left) if len(left) >= search.QUARTER else {}
             agents = {seats.index(n): (seats.index(m), configured(self._run, s)[1]) for n, (m, s) in copies.items()}
             pool.copy(agents)
-        return bool(found) or any(n is not None and one.trials[n].state != search.TRAINING for n in seats)
+        return bool(found) or any(n is not None and one.trial(n).state != search.TRAINING for n in seats)
 
     def _reseat(self, pool: Pool, one: Search, seats: list[int | None]) -> tuple[Pool, list[int | None]]:
         """Gives the seats of trials that are over to new ones; without any, makes the pool smaller if that pays."""
         seeds = self.plan.seeds
         newcomers: dict[int, Place] = {}
         for seat, number in enumerate(seats):
-            if number is not None and one.trials[number].state == search.TRAINING:
+            if number is not None and one.trial(number).state == search.TRAINING:
                 continue
             trial = one.ask() if self.plan.strategy == "halving" else None
             seats[seat] = None if trial is None else trial.number
@@ -289,7 +306,7 @@ class Tuner:
             "steps": [self._steps, self._given_steps],
             "seconds": [self._seconds, self._compiling],
         }
-        checkpoint.save(self.folder / "checkpoint.safetensors", arrays, {**meta, "search": about})
+        checkpoint.save(self.folder / CHECKPOINT, arrays, {**meta, "search": about})
         self._saved = time.perf_counter()
 
     def export(self) -> None:
