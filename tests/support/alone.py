@@ -1,19 +1,32 @@
-"""Updates of one agent, by the programs that train populations: compiled once for all tests whose agents are alike."""
+"""Updates of agents by the programs that train populations: compiled once for all tests whose agents are alike."""
 
 from typing import Any
 
 import jax
 import numpy as np
 
+from mcclt.method import settings
 from mcclt.method.learner import AgentState, Learner, Metrics, Rollout
 from mcclt.training.fitting import Learnt, fits_of
-from mcclt.training.population import Improve
+from mcclt.training.population import Improve, Program
+
+
+def init(learner: Learner, agents: int) -> AgentState:
+    """Fresh agents of the first seeds, stacked."""
+    return Program(learner.key("init"), learner.init).mapped()(
+        np.arange(agents, dtype=np.uint32), jax.tree.map(lambda x: np.full(agents, x), settings.numbers(learner.config))
+    )
+
+
+def updates(learner: Learner, states: AgentState, rollouts: Rollout) -> tuple[AgentState, Metrics]:
+    """What `Learner.update` says to agents stacked, as training does it."""
+    own = {"it": learner}
+    better, lesson, metrics = Improve(own)({"it": states}, {"it": rollouts})["it"]
+    return Learnt({"it": better}, {"it": lesson}, fits_of(own, 1)).states["it"], metrics
 
 
 def update(learner: Learner, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
-    """What `Learner.update` says, as training does it; arrays are NumPy's."""
-    own = {"it": learner}
-    states, rollouts = ({"it": jax.tree.map(lambda x: np.asarray(x)[None], tree)} for tree in (state, rollout))
-    better, lesson, metrics = Improve(own)(states, rollouts)["it"]
-    found: Any = Learnt({"it": better}, {"it": lesson}, fits_of(own, 1)).states["it"], metrics
+    """What it says to one; arrays are NumPy's."""
+    stacked = jax.tree.map(lambda x: np.asarray(x)[None], (state, rollout))
+    found: Any = updates(learner, *stacked)
     return jax.tree.map(lambda x: np.asarray(x)[0], found)

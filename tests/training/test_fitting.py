@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import alone
 from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
 from mcclt.method.learner import AgentState, Learner, Rollout
 from mcclt.training.fitting import Fit, Learnt
-from mcclt.training.population import map_agents
+from mcclt.training.population import Improve
 
 SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
 AGENTS, T, E = 2, 5, 4
@@ -23,25 +24,30 @@ EVERY_CRITIC = pytest.mark.parametrize(
 
 
 def learner_of(**settings: Any) -> Learner:
-    settings = {"critic_iterations": 6, "policy_iterations": 2, "critic_hidden": (8, 8)} | settings
+    settings = {
+        "critic_iterations": 6,
+        "policy_iterations": 2,
+        "critic_hidden": (8, 8),
+        "policy_hidden": (8,),
+    } | settings
     return Learner(AgentConfig(**settings), SPEC)
 
 
-def rollouts(reward: float = 1.0) -> Rollout:
+def rollouts() -> Rollout:
     rng = np.random.default_rng(0)
 
     def draw(*shape: int) -> np.ndarray:
         return rng.normal(size=(AGENTS, T, E, *shape)).astype(np.float32)
 
     none = np.zeros((AGENTS, T, E), bool)
-    return Rollout(draw(3), draw(2), np.float32(reward) * draw(), none, none, draw(3))
+    return Rollout(draw(3), draw(2), draw(), none, none, draw(3))
 
 
-def improved(learner: Learner, reward: float = 1.0) -> tuple[AgentState, Any, AgentState]:
+def improved(learner: Learner) -> tuple[AgentState, Any, AgentState]:
     """Agents between the halves of an update, their lesson, and the same update in one go."""
-    agents = map_agents(learner.init)(np.arange(AGENTS, dtype=np.uint32))
-    state, lesson, _ = map_agents(learner.improve)(agents, rollouts(reward))
-    return state, lesson, map_agents(learner.update)(agents, rollouts(reward))[0]
+    agents = alone.init(learner, AGENTS)
+    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollouts()})["a"]
+    return state, lesson, alone.updates(learner, agents, rollouts())[0]
 
 
 def assert_same(a: Any, b: Any) -> None:
@@ -104,11 +110,12 @@ def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -
 @pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_a_policy_that_would_not_be_finite_is_dropped_and_counted(algo: str) -> None:
     learner = learner_of(algo=algo)
-    agents = map_agents(learner.init)(np.arange(AGENTS, dtype=np.uint32))
+    agents = alone.init(learner, AGENTS)
     good = rollouts()
     reward = good.reward.copy()
     reward[1] = 1e38  # advantages overflow
-    state, _, metrics = map_agents(learner.improve)(agents, dataclasses.replace(good, reward=reward))
+    spoilt = dataclasses.replace(good, reward=reward)
+    state, _, metrics = Improve({"a": learner})({"a": agents}, {"a": spoilt})["a"]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.policy))
     assert metrics["train/skipped"].tolist() == [0, 1] if algo == "ppo" else metrics["train/skipped"][0] == 0
     for old, new in zip(jax.tree.leaves(agents.policy), jax.tree.leaves(state.policy), strict=True):

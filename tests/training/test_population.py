@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from test_fitting import AGENTS, SPEC, rollouts
 
+import alone
 from mcclt.config import AgentConfig
-from mcclt.method.learner import AgentState, Learner
+from mcclt.method.learner import Learner
 from mcclt.training import population
 from mcclt.training.fitting import Learnt, fits_of
-from mcclt.training.population import Improve, Program, Together, join, map_agents, split
+from mcclt.training.population import Improve, Program, Together, join, split
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo-mcclt": {"critic": "normal"},
@@ -30,12 +31,6 @@ def learners() -> dict[str, Learner]:
     small: dict[str, Any] = {"critic_iterations": 4, "policy_iterations": 3}
     small |= {"critic_hidden": (8,), "policy_hidden": (8,)}
     return {name: Learner(AgentConfig(**small, **settings), SPEC) for name, settings in SETTINGS.items()}
-
-
-@pytest.fixture(scope="module")
-def agents(learners: dict[str, Learner]) -> dict[str, AgentState]:
-    seeds = np.arange(AGENTS, dtype=np.uint32)
-    return {name: map_agents(learner.init)(seeds) for name, learner in learners.items()}
 
 
 def on_gpus_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,23 +87,23 @@ def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_groups_learn_together_what_they_learn_alone(
     learners: dict[str, Learner],
-    agents: dict[str, AgentState],
     monkeypatch: pytest.MonkeyPatch,
     studied: list[tuple[str, ...]],
     stepped: list[tuple[str, ...]],
 ) -> None:
     some = {name: learner for name, learner in learners.items() if any(name in names for names in studied)}
-    alone = {name: map_agents(learner.update)(agents[name], rollouts()) for name, learner in some.items()}
+    agents = {name: alone.init(learner, AGENTS) for name, learner in some.items()}
+    on_their_own = {name: alone.updates(learner, agents[name], rollouts()) for name, learner in some.items()}
     on_gpus_path(monkeypatch)
     improve = Improve(some)
-    improved = improve({name: agents[name] for name in some}, {name: rollouts() for name in some})
+    improved = improve(agents, {name: rollouts() for name in some})
     assert [names for names, _ in improve.study.programs] == studied
     assert [names for names, _ in improve.step.programs] == stepped
     states, lessons = ({name: x[k] for name, x in improved.items()} for k in (0, 1))
     fits = fits_of(some, 4)
     assert [(fit.groups, fit.pieces) for fit in fits] == [(names, 4 // len(studied)) for names in studied]
     found = Learnt(states, lessons, fits).states
-    for name, (state, metrics) in alone.items():
+    for name, (state, metrics) in on_their_own.items():
         assert jax.tree.structure(found[name]) == jax.tree.structure(state)
         for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(state), strict=True):
             # TRPO's conjugate gradients make rounding larger.
@@ -118,7 +113,7 @@ def test_groups_learn_together_what_they_learn_alone(
             np.testing.assert_allclose(improved[name][2][key], value, rtol=1e-3, atol=1e-4, err_msg=f"{name}: {key}")
 
 
-def test_on_a_cpu_groups_are_mapped_one_by_one(learners: dict[str, Learner], agents: dict[str, AgentState]) -> None:
+def test_on_a_cpu_groups_are_mapped_one_by_one(learners: dict[str, Learner]) -> None:
     improve = Improve(learners)
     assert [names for names, _ in improve.study.programs] == [(name,) for name in learners]
     programs = {names: program for names, program in improve.step.programs}

@@ -24,10 +24,13 @@ CUTS = [0, 9, 6, 3]  # after (E - e)/E of the limit; environment 0 has its whole
 
 
 class Endless(gym.Env):
-    """Never ends by itself; rewards 1 a step. Observes how long the episode is and how many there were before."""
+    """Never ends by itself; rewards 1 a step. Observes how long the episode is and how many there were before.
 
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    Its spaces are of the sizes of Swimmer's, so that one program trains on both.
+    """
+
+    observation_space = spaces.Box(-np.inf, np.inf, (8,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
     spoilt_at = -1
     made = 0
 
@@ -47,7 +50,7 @@ class Endless(gym.Env):
         return self._obs(), 1.0, False, False, {}
 
     def _obs(self) -> np.ndarray:
-        return np.array([self.t, self.episode], np.float32)
+        return np.array([self.t, self.episode, *[0] * 6], np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +113,9 @@ def test_cut_episodes_are_truncated_and_no_returns() -> None:
     rollout = [np.concatenate([getattr(r, name)[0] for r, _, _ in seen]) for name in ("truncated", "next_obs", "obs")]
     truncated, next_obs, obs = rollout
     assert np.argwhere(truncated).tolist() == [[2, 3], [5, 2], [8, 1], [11, 0], [14, 3]]
-    assert next_obs[2, 3].tolist() == [3, 0] and obs[3, 3].tolist() == [0, 1], "the true last one, then a new episode"
+    assert next_obs[2, 3, :2].tolist() == [3, 0] and obs[3, 3, :2].tolist() == [0, 1], (
+        "the true last one, then a new episode"
+    )
     assert list(trainer.stats.lengths[0]) == [LIMIT, LIMIT], "of environments 0 and 3, whole ones"
     assert list(trainer.stats.returns[0]) == [12.0, 12.0]
     trainer.close()
@@ -278,7 +283,7 @@ def test_a_probe_has_no_cuts() -> None:
     trainer = Trainer(config(seeds=(0,)), Endless)
     env = trainer.make_env(Purpose.PROBE, 0, ENVS)
     stats = EpisodeStats.empty(1, ENVS)
-    noise = np.zeros((1, LIMIT, ENVS, 1), np.float32)
+    noise = np.zeros((1, LIMIT, ENVS, 2), np.float32)
     obs = env.reset().reshape(1, ENVS, -1)
     rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, True)
     assert not rollout.truncated[:, :-1].any() and rollout.truncated[:, -1].all()

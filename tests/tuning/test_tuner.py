@@ -27,8 +27,8 @@ SPACE = Space.of(
             "critic_hidden": [8],
             "n_envs": 4,
             "steps_per_update": 200,
-            "policy_iterations": 4,
-            "critic_iterations": 4,
+            "policy_iterations": 2,
+            "critic_iterations": 2,
         },
     }
 )
