@@ -163,7 +163,7 @@ def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(belief.bars.mean(axis=-1), belief.mean, atol=1e-3)  # a normal's bars are symmetric
     assert (belief.std > 0).all() and (np.diff(belief.bars) > 0).all()
     read = mcclt.load(model.save(tmp_path / "own"))
-    assert read.config.groups["ppo"].critic == "gaussian"
+    assert read.config.groups["ppo-gaussian"].critic == "gaussian"
     np.testing.assert_array_equal(read.value_distribution(obs, seed=1).bars, belief.bars)
     np.testing.assert_array_equal(read.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
     # The commands that look at an agent from outside do so with this critic.

@@ -376,6 +376,17 @@ VARIANTS: dict[str, dict[str, str]] = {
 PAPER_VARIANTS = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore")
 """Those that the paper compares."""
 
+
+def group_name(agent: AgentConfig) -> str:
+    """What a way of learning is called by everywhere: the algorithm and the variant, as in ppo-mcclt, or its parts."""
+    for name, parts in VARIANTS.items():
+        if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
+            if agent.weighting is None and name.endswith("-nw"):
+                continue  # unset means the paper's pairing: with weights
+            return f"{agent.algo}-{name}"
+    return "-".join(part for part in (agent.algo, agent.critic, agent.weighting) if part)
+
+
 # --- text to values ----------------------------------------------------------------------------------------
 
 

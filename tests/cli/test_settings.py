@@ -77,7 +77,7 @@ def test_preset_then_file_then_flags(mcclt: Cli, task: str, algo: str, critic: s
 def test_preset_for_each_variant() -> None:
     run = resolved("HalfCheetah-v5", "--variants", "plain,mcclt,ensemble", "--preset", "paper")
     widths = {name: group.critic_hidden for name, group in run.groups.items()}
-    assert widths == {"plain": (128, 128), "mcclt": (128, 128), "ensemble": (64, 64)}
+    assert widths == {"ppo-plain": (128, 128), "ppo-mcclt": (128, 128), "ppo-ensemble": (64, 64)}
     assert [g.w_tar for g in run.groups.values()] == [0.9, 0.9, 0.85]
 
 
@@ -91,9 +91,9 @@ def test_variants() -> None:
     run = resolved("Hopper-v5", "--variants", "plain,trpo-mcclt, mcclt-nw", "--gamma", "0.5")
     parts = {name: (g.algo, g.critic, g.weighting, g.gamma) for name, g in run.groups.items()}
     assert parts == {
-        "plain": ("ppo", "plain", "uniform", 0.5),
+        "ppo-plain": ("ppo", "plain", "uniform", 0.5),
         "trpo-mcclt": ("trpo", "normal", "accuracy", 0.5),
-        "mcclt-nw": ("ppo", "normal", "uniform", 0.5),
+        "ppo-mcclt-nw": ("ppo", "normal", "uniform", 0.5),
     }
 
 

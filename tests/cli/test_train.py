@@ -71,8 +71,8 @@ def test_variants_end_to_end(mcclt: Cli) -> None:
     out, _ = mcclt("train", PENDULUM, *TINY_FLAGS, "--variants", "plain,mcclt", "--final-episodes", "1", "--out", "run")
     assert "plain" in out and "mcclt" in out
     groups = {json.loads(line)["group"] for line in Path("run/metrics.jsonl").read_text().splitlines()}
-    assert groups == {"plain", "mcclt"}
-    assert [p.name for p in sorted(Path("run/tensorboard").iterdir())] == ["mcclt", "plain"]
+    assert groups == {"ppo-plain", "ppo-mcclt"}
+    assert [p.name for p in sorted(Path("run/tensorboard").iterdir())] == ["ppo-mcclt", "ppo-plain"]
     table, _ = mcclt("evaluate", "run", "--episodes", "1")
     assert "plain" in table and "mcclt" in table
 

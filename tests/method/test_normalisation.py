@@ -311,7 +311,7 @@ def model() -> PPO:
 def test_actions_are_of_normalised_observations(model: PPO) -> None:
     """In training, too: the action less its noise is the policy's mode at what the statistics make of the state."""
     trainer = model._trainer
-    assert trainer is not None and trainer.policy is not trainer.learners["ppo"].policy
+    assert trainer is not None and trainer.policy is not trainer.learners["ppo-mcclt"].policy
     env = trainer.make_env(mcclt.method.randomness.Purpose.PROBE, 0, 2)
     noise = np.asarray(trainer.policy.noise(jax.random.key(0), (2, 5, 2)))
     stats = EpisodeStats.empty(2, 2)
@@ -484,7 +484,7 @@ def test_new_episodes_after_loading_start_new_returns(model: PPO, tmp_path: Path
     loaded = PPO.load(model.save(tmp_path / "model"), env=Noisy)
     with pytest.warns(UserWarning, match="new episodes"):
         trainer = loaded._make_trainer()
-    norm = trainer.states["ppo"].norm
+    norm = trainer.states["ppo-mcclt"].norm
     trainer.close()
     assert not np.asarray(norm.running).any()
     assert_same((norm.obs, norm.returns), (model._states.norm.obs, model._states.norm.returns))

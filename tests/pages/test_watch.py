@@ -274,8 +274,8 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
     model = pendulum.save(tmp_path / "my.model")
     page = run(model, "--seeds", "3,8", "--no-video", "--steps", "5")
     assert page == tmp_path / "my.model.html" and opened == [page.as_uri()]
-    assert [a["label"] for a in data_of(page.read_text(encoding="utf-8"))] == ["ppo, seed 3", "ppo, seed 8"]
-    assert "ppo, seed 8: return " in said
+    assert [a["label"] for a in data_of(page.read_text(encoding="utf-8"))] == ["ppo-plain, seed 3", "ppo-plain, seed 8"]
+    assert "ppo-plain, seed 8: return " in said
     elsewhere = "--out", tmp_path / "new" / "a.html"
     other = run(tmp_path / "my.model", "--no-video", "--no-open", "--sample", *elsewhere)
     assert len(opened) == 1 and re.search(r"return .* \(with the most likely actions ", said)

@@ -84,7 +84,7 @@ def test_a_custom_class_and_a_factory() -> None:
 
 def test_defaults_are_the_paper_pairing() -> None:
     model = PPO(PENDULUM, **OURS)
-    assert model.config.groups["ppo"].critic == "normal"
+    assert model.config.groups["ppo-mcclt"].critic == "normal", "called as by `mcclt train`"
     assert inspect.signature(PPO.learn).parameters["progress_bar"].default is False
 
 

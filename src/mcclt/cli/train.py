@@ -21,6 +21,7 @@ from mcclt.config import (
     RunConfig,
     coerce,
     fields_of,
+    group_name,
     override,
     read_file,
 )
@@ -161,7 +162,7 @@ class Train(Command, RunConfig, AgentConfig):
             critic = str(settings.get("critic", AgentConfig.critic))
             of_run, of_agent = presets.settings(self.preset, str(task), algo, critic)
             agent = override(AgentConfig(algo=algo), of_agent | settings)
-            agents[name or _label(agent)] = agent
+            agents[name if groups else group_name(agent)] = agent
             run = of_run | run
         _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
         # A file may state defaults, as stored configurations do.
@@ -215,16 +216,6 @@ def _variant(name: str) -> dict[str, Any]:
     if variant not in VARIANTS:
         raise UnknownNameError("variant", name, VARIANTS, "Put an algorithm before it to fix that: trpo-mcclt.")
     return VARIANTS[variant] | {"algo": algo}
-
-
-def _label(agent: AgentConfig) -> str:
-    """The name of a combination, or its parts."""
-    for name, parts in VARIANTS.items():
-        if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
-            if agent.weighting is None and name.endswith("-nw"):
-                continue  # unset means the paper's pairing: with weights
-            return f"{agent.algo}-{name}"
-    return f"{agent.algo}-{agent.critic}-{agent.weighting}"
 
 
 def _train(job: "Job", console: "Console", quiet: bool) -> None:

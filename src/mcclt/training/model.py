@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets, zoo
-from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, override, parse_seeds
+from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, group_name, override, parse_seeds
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -124,13 +124,13 @@ class Model(sb3.Methods):
             of_agent | {k: v for k, v in settings.items() if k not in ours},
         )
         seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
-        base = RunConfig(task=task_name(env), seeds=seeds, groups={self.algo: agent})
+        base = RunConfig(task=task_name(env), seeds=seeds, groups={group_name(agent): agent})
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | of_run | ours)
         self._env = None if isinstance(env, str) else env
         self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
-        self._adopt(self._trainer.config, self._trainer.spec, self._trainer.states[self.algo])
+        self._adopt(self._trainer.config, self._trainer.spec, next(iter(self._trainer.states.values())))
 
     def _source(self, policy: object, task: object, env: object) -> object:
         """What environments are made from, in whichever of their places it was given."""
