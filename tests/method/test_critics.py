@@ -169,7 +169,7 @@ def test_loss_and_gradient_against_float64(case, weights):
     if name in ("normal", "hl_gauss"):
         critic, params = floor_half_of_the_states(critic, params, s)
     exact = float64(params)
-    loss, gradient = jax.value_and_grad(critic.loss)(params, sample)
+    loss, gradient = jax.jit(jax.value_and_grad(critic.loss))(params, sample)
     np.testing.assert_allclose(loss, expected(exact, s, exact, critic.config), rtol=1e-5)
     numeric = numeric_gradient(lambda p: expected(p, s, float64(params), critic.config), exact)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), gradient, numeric)
@@ -219,13 +219,14 @@ def test_the_two_networks_do_not_touch():
     sample = random_sample()
     loose, tight = critic_of("normal", kappa=1.0), critic_of("normal", kappa=0.01)
     params = loose.init_member(jax.random.key(3), OBS)
-    a, b = (jax.grad(c.loss)(params, sample) for c in (loose, tight))
+    gradient_of = jax.jit(jax.grad(loose.loss))
+    a, b = (slope(params, sample) for slope in (gradient_of, jax.jit(jax.grad(tight.loss))))
     jax.tree.map(np.testing.assert_array_equal, a["variance"], b["variance"])
     assert not np.allclose(a["bars"][1]["b"], b["bars"][1]["b"])
     # With the variance floored everywhere (σ² = 1e-4 at raw −9) the variance network gets no gradient at all,
     # though σ enters the guide: the guide sends none.
     dead = params | {"variance": (params["variance"][0], params["variance"][1] | {"b": jnp.full(1, -9.0)})}
-    gradient = jax.grad(loose.loss)(dead, sample)
+    gradient = gradient_of(dead, sample)
     assert all(np.all(np.asarray(g) == 0) for g in jax.tree.leaves(gradient["variance"]))
     assert all(np.any(np.asarray(g) != 0) for g in jax.tree.leaves(gradient["bars"]))
 
@@ -247,9 +248,9 @@ def test_shared_trunk():
     params = critic.init_member(jax.random.key(0), OBS)
     assert [layer["w"].shape for layer in params["both"]] == [(OBS, 4), (4, N + 1)]
     obs = random_sample().obs
-    bars, variance = critic.raw_and_variance(params, obs)
+    bars, variance = jax.jit(critic.raw_and_variance)(params, obs)
     assert bars.shape == (BATCH, N) and variance.shape == (BATCH,)
-    np.testing.assert_array_equal(critic.bars(params, obs), bars)
+    np.testing.assert_array_equal(jax.jit(critic.bars)(params, obs), bars)
     expected = forward(float64(params)["both"], np.asarray(obs, float))[:, :N]
     np.testing.assert_allclose(bars, expected, rtol=1e-4, atol=1e-6)
 
@@ -261,7 +262,7 @@ def test_plain_and_ensemble_predictions():
         params = critic.init(jax.random.key(1), OBS)
         assert len(params) == members
         values = np.stack([forward(float64(p), np.asarray(obs, float))[:, 0] for p in params], axis=1)
-        got = critic.predict(params, obs)
+        got = jax.jit(critic.predict)(params, obs)
         np.testing.assert_allclose(got.bars, values, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(got.mean, values.mean(1), rtol=1e-4, atol=1e-6)
         expected = values.std(1, ddof=1) if members > 1 else np.zeros(BATCH)  # ddof 1: divided by K − 1 = 4
@@ -281,7 +282,7 @@ def test_bar_predictions_with_several_members(name):
     mean = bars.mean(-1, keepdims=True)
     sigma = ((bars - mean) / Z).mean(-1, keepdims=True)
     errors = ((bars - mean - sigma * Z) ** 2).sum(-1)
-    got = critic.predict(params, obs)
+    got = jax.jit(critic.predict)(params, obs)
     np.testing.assert_allclose(got.bars, bars.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(got.mean, mean[..., 0].mean(0), rtol=1e-4, atol=1e-6)
     in_order = np.sort(bars.mean(0), axis=-1)
@@ -372,7 +373,7 @@ def test_a_spread_is_never_negative(name: str) -> None:
     """Bars of a fresh network cross at most states; those in order say the same of the spread as shuffled ones."""
     critic = CRITICS[name](AgentConfig(critic=name, critic_hidden=(16,), n_quantiles=4))
     obs = jnp.asarray(np.random.default_rng(0).normal(size=(200, OBS)), jnp.float32)
-    prediction = critic.predict(critic.init(jax.random.key(3), OBS), obs)
+    prediction = jax.jit(critic.predict)(critic.init(jax.random.key(3), OBS), obs)
     crossed = np.any(np.diff(prediction.bars, axis=1) < 0, axis=1)
     assert crossed.mean() > 0.5 and (np.asarray(prediction.std) >= 0).all()
     in_order = np.sort(prediction.bars, axis=1)
@@ -414,10 +415,10 @@ def test_activation_and_layer_norm_reach_every_network(name):
             last["w"], last["b"] = jnp.ones_like(last["w"]), jnp.zeros_like(last["b"])
     obs = random_sample().obs
     if name in ("normal", "hl_gauss"):
-        for found in critic.raw_and_variance(members[0], obs):
+        for found in jax.jit(critic.raw_and_variance)(members[0], obs):
             np.testing.assert_allclose(found, np.full_like(found, 3.046377), rtol=1e-5)
     else:
-        np.testing.assert_allclose(critic.predict(members, obs).mean, np.full(BATCH, 3.046377), rtol=1e-5)
+        np.testing.assert_allclose(jax.jit(critic.predict)(members, obs).mean, np.full(BATCH, 3.046377), rtol=1e-5)
 
 
 # --- HL-Gauss ----------------------------------------------------------------------------------------------
@@ -428,9 +429,9 @@ def test_histogram_by_hand():
     # .2, .4, .6, .8: -1 + .1/.2, 0 + .1/.4, 0 + .3/.4, 1 + .1/.3. Mean -1.5(.1) - .5(.2) + .5(.4) + 1.5(.3) = .4.
     critic = critic_of("hl_gauss", value_bins=4, value_max=2.0)
     p = jnp.array([[0.1, 0.2, 0.4, 0.3], [0.0, 0.0, 1.0, 0.0]])
-    bars = critic.quantiles_of(p)
+    bars = jax.jit(critic.quantiles_of)(p)
     np.testing.assert_allclose(bars, [[-0.5, 0.25, 0.75, 4 / 3], [0.2, 0.4, 0.6, 0.8]], rtol=1e-5, atol=1e-6)
-    mean, std = critic.moments(p)
+    mean, std = jax.jit(critic.moments)(p)
     np.testing.assert_allclose(mean, [0.4, 0.5], rtol=1e-6)
     np.testing.assert_allclose(std, [np.sqrt(0.1 * 1.9**2 + 0.2 * 0.9**2 + 0.4 * 0.1**2 + 0.3 * 1.1**2), 0], atol=1e-6)
 
@@ -438,7 +439,7 @@ def test_histogram_by_hand():
 def test_targets_keep_the_mean_and_take_the_width_of_the_state():
     critic = critic_of("hl_gauss", value_bins=101, value_max=20.0)
     returns, sigma = jnp.array([0.0, 3.21, -7.5, 2.0, 500.0]), jnp.array([1.0, 2.0, 0.8, 1e-3, 1.0])
-    mean, std = critic.moments(critic.target(returns, sigma**2))
+    mean, std = jax.jit(lambda r, s: critic.moments(critic.target(r, s**2)))(returns, sigma)
     np.testing.assert_allclose(mean[:4], returns[:4], atol=1e-3)
     width = 40 / 101
     wide = np.sqrt(np.maximum(sigma[:3], 0.75 * width) ** 2 + width**2 / 12)  # Sheppard's correction
@@ -455,7 +456,7 @@ def test_a_histogram_learns_the_distribution_of_returns():
     sample = Sample(jnp.ones((200, OBS)), number, number, number, number, jnp.zeros((200, 8)), jnp.zeros((200, 8)))
     params = critic.init(jax.random.key(1), OBS)
     learn = jax.jit(lambda params: fit(critic, params, optimisers.ADAM.init(params), (sample,), 600)[0])
-    told = critic.predict(learn(params), sample.obs[:1])
+    told = jax.jit(critic.predict)(learn(params), sample.obs[:1])
     np.testing.assert_allclose(told.mean, [2.0], atol=0.05)
     np.testing.assert_allclose(told.std, [np.sqrt(2)], rtol=0.1)
     assert np.all(np.diff(told.bars) > 0) and told.error < 0.1

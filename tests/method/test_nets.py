@@ -40,7 +40,8 @@ def test_init_bounds():
 @pytest.mark.parametrize(("inputs", "outputs"), [(100, 8), (8, 100), (20, 20)])
 def test_orthogonal_start(inputs, outputs):
     # WᵀW = gain² I where columns are the fewer, else WWᵀ: √2² = 2 in hidden layers, in the last the gain that is given.
-    params = to_numpy(init_mlp(jax.random.key(0), (inputs, outputs, outputs), orthogonal=0.01))
+    start = jax.jit(lambda key: init_mlp(key, (inputs, outputs, outputs), orthogonal=0.01))
+    params = to_numpy(start(jax.random.key(0)))
     for layer, squared in zip(params, (2.0, 1e-4), strict=True):
         w = layer["w"].astype(np.float64)
         gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
@@ -104,7 +105,8 @@ def test_layer_norm_against_numpy(name):
             layer["scale"] * (expected - expected.mean(-1, keepdims=True)) / deviation + layer["shift"]
         )
     expected = expected @ params[-1]["w"] + params[-1]["b"]
-    for found in (apply_mlp(params, x, ACTIVATIONS[name][0]), apply_mlp(params, jnp.asarray(x), ACTIVATIONS[name][1])):
+    on_device = jax.jit(lambda params, x: apply_mlp(params, x, ACTIVATIONS[name][1]))
+    for found in (apply_mlp(params, x, ACTIVATIONS[name][0]), on_device(params, jnp.asarray(x))):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -143,8 +145,8 @@ def test_numpy_path_is_the_jax_path(policy, settings):
     sampled = policy.sample(to_numpy(params), obs, np.asarray(noise))
     best = policy.mode(to_numpy(params), obs)
     assert isinstance(sampled, np.ndarray) and isinstance(best, np.ndarray)
-    np.testing.assert_allclose(sampled, policy.sample(params, jnp.asarray(obs), noise), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(best, policy.mode(params, jnp.asarray(obs)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sampled, jax.jit(policy.sample)(params, obs, noise), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(best, jax.jit(policy.mode)(params, obs), rtol=1e-5, atol=1e-6)
 
 
 @every_kind
