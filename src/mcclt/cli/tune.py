@@ -176,7 +176,21 @@ class Tune(Machinery):
         with contextlib.suppress(_Enough):
             tuner.run(look)
         console.print(self._cost(tuner, seeds), soft_wrap=True)
-        console.print(_duration(seen, tuner.plan.expected_steps * len(tuner.structures)), soft_wrap=True)
+        steps = tuner.plan.expected_steps * len(tuner.structures)
+        console.print(self._duration(seen, steps), soft_wrap=True)
+
+    def _duration(self, seen: "list[Status]", steps: int) -> str:
+        """How long so many steps take, at the speed of the last updates seen: the first compile."""
+        from mcclt.experiments.plan import describe_seconds
+
+        _, first, *_, last = seen
+        speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
+        if self.on_gpu:  # a few agents take nearly as long as many: as long as if all of these went through to the end
+            steps = max(steps, last.busy * (self.rungs or (self.steps,))[-1])
+        return (
+            f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
+            f"{describe_seconds(max(steps, 0) / speed)}, if places stay taken."
+        )
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
@@ -190,7 +204,7 @@ class Tune(Machinery):
             if len(seen) < LOOK:
                 seen.append(status)
                 if len(seen) == LOOK and not self.quiet and not isinstance(tuner, SharedTuner):
-                    display.say(_duration(seen, status.expected - status.steps))
+                    display.say(self._duration(seen, status.expected - status.steps))
 
         try:
             with SearchDisplay(console, self.quiet) as display:
@@ -234,18 +248,6 @@ class Tune(Machinery):
 
 class _Enough(Exception):
     """The speed is known."""
-
-
-def _duration(seen: "list[Status]", steps: int) -> str:
-    """How long so many steps take, at the speed of the last updates seen: the first compile."""
-    from mcclt.experiments.plan import describe_seconds
-
-    _, first, *_, last = seen
-    speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
-    return (
-        f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
-        f"{describe_seconds(max(steps, 0) / speed)}, if places stay taken."
-    )
 
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
