@@ -63,7 +63,14 @@ def test_the_cost_is_said_without_beginning(tmp_path: Path, capsys: pytest.Captu
 def test_how_long_a_search_takes_is_never_negative(left: int, said: str) -> None:
     """1,000 steps/s; what is expected is a guess, and a search may have made more steps already."""
     seen = [Status(1_000 * k, 0, (), 1, 1, 1, 1.0, float(k), 2.0, None) for k in range(1, 5)]
-    assert f"1,000 steps/s here after 2 s of compiling: the search takes about {said}, if" in _duration(seen, left)
+    assert f"1,000 steps/s here after 2 s of compiling: the search takes about {said}, if" in _duration(seen, left, 0)
+
+
+def test_on_a_gpu_a_search_takes_as_long_as_its_longest_trial() -> None:
+    seen = [Status(8_000 * k, 0, (), 8, 8, 8, 1.0, float(k), 2.0, None) for k in range(1, 5)]
+    assert "8,000 steps/s here after 2 s of compiling: the search takes about 50 s, if" in _duration(
+        seen, 80_000, 50_000
+    )
 
 
 @pytest.mark.parametrize(

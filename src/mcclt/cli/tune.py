@@ -164,6 +164,11 @@ class Tune(Machinery):
             f"{programs} structure{'s' if programs > 1 else ''} to compile."
         )
 
+    @property
+    def _longest(self) -> int:
+        """Steps of the longest trial, where that decides on the time."""
+        return (self.rungs or (self.steps,))[-1] if self.on_gpu else 0
+
     def _measure(self, tuner: "Tuner", console: "Console", seeds: int) -> None:
         """The cost of a search, measured and not begun."""
         seen: list[Status] = []
@@ -177,20 +182,7 @@ class Tune(Machinery):
             tuner.run(look)
         console.print(self._cost(tuner, seeds), soft_wrap=True)
         steps = tuner.plan.expected_steps * len(tuner.structures)
-        console.print(self._duration(seen, steps), soft_wrap=True)
-
-    def _duration(self, seen: "list[Status]", steps: int) -> str:
-        """How long so many steps take, at the speed of the last updates seen: the first compile."""
-        from mcclt.experiments.plan import describe_seconds
-
-        _, first, *_, last = seen
-        speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
-        if self.on_gpu:  # a few agents take nearly as long as many: as long as if all of these went through to the end
-            steps = max(steps, last.busy * (self.rungs or (self.steps,))[-1])
-        return (
-            f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
-            f"{describe_seconds(max(steps, 0) / speed)}, if places stay taken."
-        )
+        console.print(_duration(seen, steps, self._longest), soft_wrap=True)
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
@@ -204,7 +196,7 @@ class Tune(Machinery):
             if len(seen) < LOOK:
                 seen.append(status)
                 if len(seen) == LOOK and not self.quiet and not isinstance(tuner, SharedTuner):
-                    display.say(self._duration(seen, status.expected - status.steps))
+                    display.say(_duration(seen, status.expected - status.steps, self._longest))
 
         try:
             with SearchDisplay(console, self.quiet) as display:
@@ -248,6 +240,21 @@ class Tune(Machinery):
 
 class _Enough(Exception):
     """The speed is known."""
+
+
+def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
+    """How long so many steps take, at the speed of the last updates seen: the first compile.
+
+    With `longest`, as on a GPU, a few agents take as long as many: no less than all of these for so many steps each.
+    """
+    from mcclt.experiments.plan import describe_seconds
+
+    _, first, *_, last = seen
+    speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
+    return (
+        f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
+        f"{describe_seconds(max(steps, last.busy * longest, 0) / speed)}, if places stay taken."
+    )
 
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
