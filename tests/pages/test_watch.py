@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from mcclt.cli.watch import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.pages import filming, watch
 from mcclt.pages.recording import Recording, record
+from mcclt.storage import files
 from probes import PENDULUM, SMALL, TINY, Noisy, ShiftedActions, factory
 
 OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
@@ -291,7 +293,31 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
             run(model, "--no-video", *words)
     with pytest.raises(CheckpointError):
         run(tmp_path / "nothing")
+    both = run(f"{model},{shutil.copy(model, tmp_path / 'other.safetensors')}", "--no-video", "--no-open", *elsewhere)
+    groups = [a["group"] for a in data_of(both.read_text(encoding="utf-8"))]
+    assert groups == [f"ppo-plain@{model}", f"ppo-plain@{tmp_path / 'other.safetensors'}"]
+    (tmp_path / "other.safetensors").unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["my.model.html", "my.model.safetensors", "new"]
+
+
+def test_a_cell_of_a_store_stands_for_its_agent(pendulum, tmp_path):
+    place = Path("Task-v1", "ppo-mcclt@critic_hidden=8,8", "0123abcd")
+    cell = tmp_path / "cells" / place / "seed-3.json"
+    cell.parent.mkdir(parents=True)
+    cell.touch()
+    command = Watch.parse([str(cell), "--no-video", "--no-open", "--steps", "5"])
+    with pytest.raises(CheckpointError, match=r"seed-3.json is a result whose agent was not kept: --keep-agents"):
+        command.run()
+    model = pendulum.save(tmp_path / "model")
+    files.write_atomically(tmp_path / "agents" / place / "seed-3.safetensors.xz", files.compress(model.read_bytes()))
+    command.run()
+    assert len(data_of((cell.parent / "seed-3.html").read_text(encoding="utf-8"))) == 1
+
+
+@pytest.mark.parametrize(("task", "pace"), [("CartPole-v1", 50), ("Pendulum-v1", 20), ("MountainCar-v0", 30)])
+def test_the_pace_is_the_task_s_own(task, pace):
+    """By its step where it has one, and not by the pictures that it would like to be drawn with."""
+    assert filming.steps_per_second(gym.make(task)) == pytest.approx(pace)
 
 
 # --- the page --------------------------------------------------------------------------------------------------
@@ -398,7 +424,7 @@ def several(tmp_path_factory) -> Path:
 @pytest.fixture
 def tab(browser, one):
     """The page of one agent, which must not have complained by the end of the test."""
-    look_at(browser, one, 1280)
+    look_at(browser, one, 1280, step="#0")
     yield browser
     assert browser.get_log("browser") == []
 
@@ -484,7 +510,7 @@ def check_read_outs(tab, agent: int, recording: Recording, t: int) -> None:
 @where_there_is_one
 def test_charts_are_drawn(tab):
     names = [e.text for e in every(tab, ".track .name")]
-    assert names == ["Value", "Normality error E", "Weight of this state", "Reward", "Action"]
+    assert names == ["Value, discounted", "Normality error E", "Weight of this state", "Reward", "Action"]
     shapes = tab.execute_script("""
         return [...document.querySelectorAll('.plot svg')].map((svg) => {
           const box = svg.getBoundingClientRect();
@@ -502,6 +528,35 @@ def test_charts_are_drawn(tab):
     assert len(every(tab, ".gap")) == 8  # bars beside the normal
     bottom = tab.execute_script("return document.querySelector('.agent').getBoundingClientRect().bottom")
     assert bottom < tab.execute_script("return document.querySelector('.transport').getBoundingClientRect().top")
+
+
+@needs_browser
+def test_opens_on_a_telling_step_and_plays_from_the_beginning(tab, one, several, tmp_path):
+    look_at(tab, one, 1280)
+    assert step_of(tab) == 31 and [c.text for c in every(tab, ".chip[aria-current]")] == ["least normal"]
+    said = "Opened at step 31, where the critic’s bars are farthest from a normal. Playing starts at the beginning."
+    assert text(tab, "#opening") == said
+    play_at(tab, "0.1")
+    press(tab, "space")
+    assert step_of(tab) < 31 and not every(tab, "#opening")[0].is_displayed()
+    press(tab, "space", "end")
+    look_at(tab, several, 1280)
+    assert "farthest from a normal (ppo-normal, seed 0)" in text(tab, "#opening")
+    press(tab, "right")
+    assert step_of(tab) == 32 and not every(tab, "#opening")[0].is_displayed()
+    first = synthetic(error=np.linspace(2, 1, LENGTH))  # the first step is told by nothing that came before
+    look_at(tab, watch.write([first], tmp_path / "page.html"), 1280)
+    assert step_of(tab) > 0 and "Opened at step" in text(tab, "#opening")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("fps", "length", "speed"), [(20, 200, "1"), (125, 800, "0.5"), (30, 60, "0.25"), (20, 9, "0.1")]
+)
+def test_fast_tasks_and_short_episodes_start_slower(tab, tmp_path, fps, length, speed):
+    look_at(tab, watch.write([synthetic(length=length, fps=float(fps), frames=None)], tmp_path / "page.html"), 1280)
+    chosen = every(tab, "#speed")[0]
+    assert chosen.get_attribute("value") == speed and f"{fps} steps a second" in chosen.get_attribute("title")
 
 
 @needs_browser
@@ -621,11 +676,30 @@ def test_side_by_side_on_one_axis(tab, several):
 
 
 @needs_browser
+@pytest.mark.parametrize("kinds", [("normal", "plain"), ("ensemble", "normal")])
+def test_side_by_side_on_a_phone(tab, tmp_path, kinds):
+    look_at(tab, watch.write([synthetic(kind) for kind in kinds], tmp_path / "page.html"), 390, step="#20")
+    left, right = (card.rect for card in every(tab, ".agent"))
+    assert left["y"] == right["y"] and left["x"] + left["width"] < right["x"] < 390 - 150
+    tops = tab.execute_script("""
+        return [...document.querySelectorAll('.agent')].map((card) => Object.fromEntries(
+          [...card.querySelectorAll('.track')].map((track) => [track.querySelector('.name').textContent,
+            (track.querySelector('svg') ?? track).getBoundingClientRect().top])));
+    """)
+    for name in ("Value, discounted", "Reward", "Action"):
+        assert tops[0][name] == pytest.approx(tops[1][name], abs=8), name
+    assert tab.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+@needs_browser
 def test_discrete_actions_and_names_that_look_like_html(tab, tmp_path):
     t = np.arange(LENGTH)
     odd = synthetic(actions=t % 2, action_low=np.zeros(2), action_high=np.ones(2), action_names=("0", EVIL), group=EVIL)
     look_at(tab, watch.write([odd], tmp_path / "page.html"), 1280, step="#3")
     assert every(tab, ".track [data-read=action]")[0].text == EVIL
+    [zero, one] = (band.get_attribute("d") for band in every(tab, ".track")[-1].find_elements("css selector", ".band"))
+    for shape in (zero, one):  # boxes, without a slope
+        assert shape.count("z") == LENGTH / 2 and re.fullmatch(r"(M[\d.]+ [\d.]+(V[\d.]+H[\d.]+)V[\d.]+z)+", shape)
     assert EVIL in every(tab, ".agent h2")[0].text and not every(tab, "img")
 
 

@@ -24,6 +24,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def paths(text: str) -> tuple[Path, ...]:
+    """Paths between commas; one that is there may have commas of its own."""
+    return (Path(text),) if Path(text).exists() else tuple(map(Path, names(text)))
+
+
 def variants(text: str) -> tuple[str, ...]:
     """Words between commas, where a number goes with the word before it: mcclt@critic_hidden=64,64,plain."""
     return tuple(part.strip() for part in re.split(r",(?!\s*[0-9])", text) if part.strip())

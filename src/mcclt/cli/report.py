@@ -9,16 +9,12 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
-from mcclt.cli.flags import STORE, Spelling, names
+from mcclt.cli.flags import STORE, Spelling, paths
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
 EVERY = 10
 """Seconds between two versions of a page that is followed."""
-
-
-def _paths(text: str) -> tuple[Path, ...]:
-    return tuple(map(Path, names(text)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +24,7 @@ class Report(Command):
     mcclt report my-results
     """
 
-    store: Annotated[tuple[Path, ...], Spelling("STORE", _paths), Positional] = (STORE,)
+    store: Annotated[tuple[Path, ...], Spelling("STORE", paths), Positional] = (STORE,)
     """The directory of results, or run directories with commas between them."""
     out: Path | None = None
     """Where to write; unset: report in the (first) directory."""

@@ -1,16 +1,21 @@
 """`mcclt watch`."""
 
+import dataclasses
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
-from mcclt.cli.flags import Comma, Seeds, Steps
+from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mcclt.training.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +25,9 @@ class Watch(Command):
     mcclt watch runs/Hopper-v5__ppo-mcclt__20260101-120000
     """
 
-    model: Annotated[Path, Positional]
-    """A saved model, a run directory, an agent that a store kept (STORE/agents/...), or zoo:TASK (see `mcclt zoo`)."""
+    model: Annotated[tuple[Path, ...], Spelling("MODEL", paths), Positional]
+    """A saved model, a run directory, an agent that a store kept (STORE/agents/..., or its cell, STORE/cells/...), or
+    zoo:TASK (see `mcclt zoo`); or several of them side by side, with commas between them."""
     seeds: Seeds = ()
     """Agents to show side by side; unset: the first seed."""
     groups: Comma = ()
@@ -49,34 +55,23 @@ class Watch(Command):
         """Records the agents side by side, and writes and opens their page."""
         import webbrowser
 
-        from mcclt import zoo
         from mcclt.pages import filming, watch
-        from mcclt.training.model import load, read_model, with_suffix
 
         if not self.video and "width" in self.given:
             raise ConfigError("--width is the width of the video: leave out one of --width and --no-video.")
         console = plain_console()
-        beside = self.model / "watch" if self.model.is_dir() else with_suffix(str(self.model).removeprefix(zoo.PREFIX))
-        out = self.out or beside.with_suffix(".html")
+        out = self.out or _page_of(self.model[0])
         _check_writable(out)
-        _, meta, source = read_model(self.model)
-        known = list(meta["config"]["groups"])
-        for name in self.groups:
-            if name not in known:
-                raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(known)}.")
-        models = [load(self.model, group=name) for name in self.groups or known]
-        agents = [(model, seed) for model in models for seed in self.seeds or model.seeds[:1]]
-        for model, seed in agents:
-            model.agent(seed)  # an unknown one is named before anything is recorded
+        agents = self._agents()
         most = max(100, filming.FRAMES // len(agents))
         recordings = []
         with console.status("") as status:
-            for i, (model, seed) in enumerate(agents):
-                name = f"{next(iter(model.config.groups))}, seed {seed}"
+            for i, (group, model, seed) in enumerate(agents):
+                name = f"{group}, seed {seed}"
                 status.update(f"Recording {name} ({i + 1} of {len(agents)})")
                 which = (model, seed, self.episode_seed, self.steps)
                 got = watch.record(*which, not self.sample, self.video, width=self.width, max_frames=most)
-                recordings.append(got)
+                recordings.append(dataclasses.replace(got, group=group))
                 other = watch.record(*which, self.sample, render=False).rewards.sum()
                 also = f"with {'the most likely' if self.sample else 'drawn'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
@@ -85,10 +80,44 @@ class Watch(Command):
                 )
         for note in dict.fromkeys(r.note for r in recordings if r.note):
             console.print(note, soft_wrap=True)
-        path = watch.write(recordings, out)
-        console.print(f"Page: {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+        page = watch.write(recordings, out)
+        console.print(f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
         if self.open and filming.has_screen():
-            webbrowser.open(path.resolve().as_uri())
+            webbrowser.open(page.resolve().as_uri())
+
+    def _agents(self) -> list[tuple[str, "Model", int]]:
+        """Those to show, each with a name for its group: where two would be called the same, with the path."""
+        from mcclt.training.model import load, read_model
+
+        groups = {path: list(read_model(path)[1]["config"]["groups"]) for path in self.model}
+        known = list(dict.fromkeys(name for own in groups.values() for name in own))
+        for name in self.groups:
+            if name not in known:
+                where = ", ".join(map(str, groups))
+                raise ConfigError(f"{where} has no group {name!r}: it has {', '.join(known)}.")
+        found = []
+        for path, own in groups.items():
+            for group in self.groups or own:
+                if group in own:
+                    model = load(path, group=group)
+                    found += [(path, group, model, seed) for seed in self.seeds or model.seeds[:1]]
+        often = Counter((group, seed) for _, group, _, seed in found)
+        for *_, model, seed in found:
+            model.agent(seed)  # an unknown one is named before anything is recorded
+        return [(g if often[g, seed] == 1 else f"{g}@{path}", model, seed) for path, g, model, seed in found]
+
+
+def _page_of(model: Path) -> Path:
+    """Where the page is unless told: in a run directory, beside a file, here for an agent of the zoo."""
+    from mcclt import zoo
+
+    if model.is_dir():
+        return model / "watch.html"
+    beside = Path(str(model).removeprefix(zoo.PREFIX))
+    name = beside.name
+    for ending in (".json", ".xz", ".zip", ".safetensors"):
+        name = name.removesuffix(ending)
+    return beside.with_name(f"{name}.html")
 
 
 def _check_writable(path: Path) -> None:

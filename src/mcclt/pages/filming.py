@@ -96,8 +96,12 @@ def has_gl() -> bool:
 
 
 def steps_per_second(world: Any) -> float:
-    """The task's own pace, if it names one; else what the eye needs."""
-    fps = world.unwrapped.metadata.get("render_fps") or 0
+    """The task's own pace: by the seconds of its step (`dt`, CartPole's `tau`), else by the pictures it names."""
+    task = world.unwrapped
+    seconds = next((getattr(task, name) for name in ("dt", "tau") if hasattr(task, name)), 0)
+    if isinstance(seconds, int | float) and seconds > 0:
+        return 1 / seconds
+    fps = task.metadata.get("render_fps") or 0
     return float(fps) if fps > 0 else float(FPS)
 
 

@@ -68,6 +68,8 @@ class Recording:
     """[F] the step each picture belongs to, rising."""
     note: str = ""
     """Why there is no video, in a sentence."""
+    counted: bool = False
+    """Whether actions are whole numbers (Discrete, MultiDiscrete, MultiBinary)."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -151,6 +153,7 @@ def record(
         frames=tuple(film.frames) if film and film.frames else None,
         frame_steps=np.array(film.steps if film else [], int),
         note=film.note if film else note,
+        counted=spec.discrete or spec.action_counts is not None,
         **{f.name: getattr(believed, f.name) for f in dataclasses.fields(believed)},
     )
 

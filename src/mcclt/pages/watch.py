@@ -100,6 +100,7 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
             "low": numbers(r.action_low),
             "high": numbers(r.action_high),
             "discrete": discrete,
+            "counted": r.counted or discrete,
             "rows": [numbers(row) for row in actions.T],
         },
         "frames": [base64.b64encode(frame).decode() for frame in r.frames or ()],

@@ -427,8 +427,8 @@ def with_suffix(path: str | Path) -> Path:
 
 
 def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
-    """The arrays and metadata of a saved model, of a run's newest good checkpoint, or of an agent of the zoo."""
-    path = zoo.located(path)
+    """The arrays and metadata of a saved model, of a run's newest good checkpoint, or of an agent kept elsewhere."""
+    path = _kept(zoo.located(path))
     if path.is_dir():
         arrays, meta, source, passed = runs.load_latest(path)
         for line in passed:
@@ -438,6 +438,16 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
     arrays, meta = checkpoint.load(source)
     metadata.check(arrays, meta, source)
     return arrays, meta, source
+
+
+def _kept(path: Path) -> Path:
+    """The agent that a store kept beside a cell (STORE/cells/…/seed-0.json); any other path as it is."""
+    if path.suffix != ".json" or len(path.parts) < 5 or path.parts[-5] != "cells":
+        return path
+    agent = path.parents[4].joinpath("agents", *path.parts[-4:-1], f"{path.stem}{checkpoint.SUFFIX}.xz")
+    if not agent.is_file():
+        raise CheckpointError(f"{path} is a result whose agent was not kept: --keep-agents, with a new --store, does.")
+    return agent
 
 
 def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tuple[checkpoint.Arrays, dict[str, Any]]:

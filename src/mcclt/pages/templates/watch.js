@@ -47,30 +47,33 @@
 
   // --- the chart of something over time -----------------------------------------------------------------
 
-  const [LEFT, RIGHT] = [50, 16]; // margins of every chart, so that their times are above each other
-  const [CAPTION, GAP] = [26, 14]; // heights, as in the style sheet
+  const NARROW = 260; // a card on a phone, beside another: charts have little room
+  const margins = (width) => (width < NARROW ? [34, 9] : [50, 16]); // of every chart: times are above each other
+  const captionOf = (width) => (width < NARROW ? 44 : 26); // heights, as in the style sheet
+  const GAP = 14;
 
   // A frame with scales, a cursor and a veil over what is still to come; `paint(add, x, y)` fills it, and
   // `at(t)` gives the heights of the cursor's dots.
   function timeline({ width, height, length, domain, log = false, axis = false, name, marks, paint, at }) {
     const [top, bottom] = [6, axis ? 24 : 6];
+    const [left, right] = margins(width);
     const to = log ? Math.log10 : (v) => v;
     const [low, high] = domain.map(to);
-    const x = (t) => LEFT + (t / Math.max(1, length - 1)) * (width - LEFT - RIGHT);
+    const x = (t) => left + (t / Math.max(1, length - 1)) * (width - left - right);
     const y = (v) => top + ((high - (log ? Math.log10(Math.max(v, domain[0])) : v)) / (high - low || 1)) * (height - top - bottom);
     const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": name });
     const floor = height - bottom;
-    for (const t of ticks(0, length - 1, width > 600 ? 10 : 5).filter(Number.isInteger)) {
+    for (const t of ticks(0, length - 1, width > 600 ? 10 : width < NARROW ? 3 : 5).filter(Number.isInteger)) {
       image.append(svg("line", { class: "gridline", x1: x(t), x2: x(t), y1: top, y2: floor }));
       if (axis) image.append(svg("text", { x: x(t), y: height - 6, "text-anchor": "middle" }, whole.format(t)));
     }
     for (const v of marks ?? (log ? decades(...domain) : ticks(...domain, Math.max(2, Math.round(height / 32))))) {
       image.append(
-        svg("line", { class: "gridline", x1: LEFT, x2: width - RIGHT, y1: y(v), y2: y(v) }),
-        svg("text", { x: LEFT - 8, y: y(v) + 4, "text-anchor": "end" }, say(v)),
+        svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(v), y2: y(v) }),
+        svg("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, say(v)),
       );
     }
-    paint((...shapes) => image.append(...shapes), x, y, floor);
+    paint((...shapes) => image.append(...shapes), x, y, floor, left);
     const veil = svg("rect", { class: "veil", y: 0, height: floor + 1 });
     const cursor = svg("line", { class: "cursor", y1: 0, y2: floor });
     image.append(veil, cursor);
@@ -87,7 +90,7 @@
     const stepAt = (event) => {
       const bounds = image.getBoundingClientRect();
       const px = ((event.clientX - bounds.left) / bounds.width) * width;
-      return Math.round(((px - LEFT) / (width - LEFT - RIGHT)) * (length - 1));
+      return Math.round(((px - left) / (width - left - right)) * (length - 1));
     };
     return { box, show, stepAt };
   }
@@ -107,11 +110,11 @@
     agent.rewards.reduce((sum, r) => (sums.push(sum + r), sum + r), 0);
     const { log, domain } = agent.z ? scales.normality : scales.disagreement;
     const found = [{
-      title: "Value",
+      title: "Value, discounted",
       legend: [["tint", "believed"], ["ink", "followed"]],
       read: (t) => [
         ["mean", agent.mean[t]], ...(agent.std[t] > 0 ? [" ± ", ["std", agent.std[t]]] : []),
-        "soft:   followed (discounted) ", ["return", agent.returns[t]],
+        "soft:   followed ", ["return", agent.returns[t]],
       ],
       chart: {
         ...common, height: 176, domain: scales.value,
@@ -153,7 +156,7 @@
     }
     found.push({
       title: "Reward",
-      read: (t) => [["reward", agent.rewards[t]], "soft:   so far ", ["sum", sums[t]]],
+      read: (t) => [["reward", agent.rewards[t]], "soft:   so far, not discounted ", ["sum", sums[t]]],
       chart: {
         ...common, height: 76, domain: scales.reward,
         paint: (add, x, y) => add(
@@ -166,9 +169,20 @@
     return found;
   }
 
+  // What lies between two lines of steps: each value holds for half a step before and after its own.
+  function stairs(low, high, x, y) {
+    const last = high.length - 1;
+    return high.map((value, t) => {
+      if (value === low[t]) return "";
+      const [from, to] = [x(Math.max(0, t - 0.5)), x(Math.min(last, t + 0.5))].map(place);
+      return `M${from} ${place(y(low[t]))}V${place(y(value))}H${to}V${place(y(low[t]))}z`;
+    }).join("");
+  }
+
   // One row per component: up from its middle (or zero) to its largest value, and down to its least.
   function actionTrack(agent, common) {
-    const { names, low, high, rows, discrete } = agent.actions;
+    const { names, low, high, rows, discrete, counted } = agent.actions;
+    const shape = counted ? stairs : area;
     const natural = clamp(96 / rows.length, 15, 64) * rows.length + 30;
     const bounds = rows.map((row, k) => [low[k] ?? least(row), high[k] ?? most(row)]);
     const zero = bounds.map(([a, b]) => clamp(0, a, b));
@@ -180,20 +194,23 @@
         : rows.length > 6 ? [] : rows.flatMap((row, k) => [`soft:${k ? "   " : ""}${rows.length > 1 ? `${names[k]} ` : ""}`, ["action", row[t]]])),
       chart: {
         ...common, height: natural, domain: [0, 1], axis: true, marks: [],
-        paint: (add, x, _, floor) => rows.forEach((row, k) => {
+        paint: (add, x, _, floor, left) => rows.forEach((row, k) => {
           const [a, b] = bounds[k];
           const tall = (floor - 6) / rows.length;
           const y = (v) => 6 + tall * (k + 0.06 + 0.88 * ((b - v) / (b - a || 1)));
           add(
-            svg("line", { class: "gridline", x1: LEFT, x2: x(common.length - 1), y1: y(zero[k]), y2: y(zero[k]) }),
-            svg("path", { class: "band strong", d: area(row.map(() => zero[k]), row, x, y) }),
-            svg("text", { x: LEFT - 8, y: 10 + tall * (k + 0.5), "text-anchor": "end" }, short(names[k])),
+            svg("line", { class: "gridline", x1: left, x2: x(common.length - 1), y1: y(zero[k]), y2: y(zero[k]) }),
+            svg("path", { class: "band strong", d: shape(row.map(() => zero[k]), row, x, y) }),
+            svg("text", { x: left - 6, y: 10 + tall * (k + 0.5), "text-anchor": "end" }, short(names[k], left)),
           );
         }),
       },
     };
   }
-  const short = (name) => (name.length > 8 ? `${name.slice(0, 7)}…` : name);
+  function short(name, room) {
+    const most = Math.floor(room / 7);
+    return name.length > most ? `${name.slice(0, most - 1)}…` : name;
+  }
 
   // --- what the critic believes now ---------------------------------------------------------------------
 
@@ -210,7 +227,7 @@
       const [mean, std, truth, bars] = [agent.mean[t], agent.std[t], agent.returns[t], agent.bars[t]];
       const x = (v) => width / 2 + ((v - mean) / scales.half) * (width / 2 - 8);
       const shapes = [svg("line", { class: "axis", x1: 0, x2: width, y1: floor, y2: floor })];
-      for (const v of ticks(mean - scales.half, mean + scales.half, width > 420 ? 6 : 4)) {
+      for (const v of ticks(mean - scales.half, mean + scales.half, width > 420 ? 6 : width < NARROW ? 3 : 4)) {
         shapes.push(
           svg("line", { class: "gridline", x1: place(x(v)), x2: place(x(v)), y1: top - 8, y2: floor }),
           svg("text", { x: clamp(place(x(v)), 14, width - 14), y: height - 7, "text-anchor": "middle" }, say(v)),
@@ -234,15 +251,18 @@
       image.replaceChildren(...shapes);
     }
 
-    // A line at the return that followed; an arrow where it is beyond the edge.
+    // A line at the return that followed; an arrow where it is beyond the edge. Its name is beside it if there is room.
     function truthMark(at, truth) {
       const inside = clamp(at, 7, width - 7);
-      const left = inside > width / 2;
-      const text = svg("text", { class: "followed", x: inside + (left ? -6 : 6), y: 13, "text-anchor": left ? "end" : "start" }, `followed ${say(truth)}`);
-      const arrow = at < 7 ? `M1 9l7 -5v10z` : `M${width - 1} 9l-7 -5v10z`;
-      return inside === at
-        ? [svg("line", { class: "truth", x1: place(at), x2: place(at), y1: 2, y2: floor }), text]
-        : [svg("path", { class: "truth", d: arrow }), text];
+      const words = `followed ${say(truth)}`;
+      const [left, long] = [inside > width / 2, 7 * words.length];
+      const beside = (left ? inside : width - inside) > long + 6;
+      const text = svg("text", beside
+        ? { class: "followed", x: inside + (left ? -6 : 6), y: 13, "text-anchor": left ? "end" : "start" }
+        : { class: "followed", x: clamp(inside, long / 2, width - long / 2), y: 13, "text-anchor": "middle" }, words);
+      const arrow = at < 7 ? "M1 9l7 -5v10z" : `M${width - 1} 9l-7 -5v10z`;
+      if (inside === at) return [svg("line", { class: "truth", x1: place(at), x2: place(at), y1: beside ? 2 : 18, y2: floor }), text];
+      return beside ? [svg("path", { class: "truth", d: arrow }), text] : [text];
     }
     return { image, show };
   }
@@ -295,14 +315,18 @@
 
   // --- one agent ----------------------------------------------------------------------------------------
 
+  // Steps worth a look: what a chip says, the step, and the same in a sentence.
   function moments(agent) {
     const argmax = (of) => agent.mean.reduce((best, _, t) => (of(t) > of(best) ? t : best), 0);
     const miss = (t) => (agent.returns[t] === null ? -1 : Math.abs(agent.returns[t] - agent.mean[t]) / (agent.std[t] > 0 ? agent.std[t] : 1));
+    const error = argmax((t) => agent.error[t]);
     return [
-      ...(hasError(agent) ? [[agent.z ? "least normal" : "least sure", argmax((t) => agent.error[t])]] : []),
-      ...(known(agent.returns).length ? [["biggest surprise", argmax(miss)]] : []),
-      ["most hopeful", argmax((t) => agent.mean[t])],
-      ["least hopeful", argmax((t) => -agent.mean[t])],
+      ...(!hasError(agent) ? [] : agent.z
+        ? [["least normal", error, "the critic’s bars are farthest from a normal"]]
+        : [["least sure", error, "the critic is least sure"]]),
+      ...(known(agent.returns).length ? [["biggest surprise", argmax(miss), "the return differed most from what the critic expected"]] : []),
+      ["most hopeful", argmax((t) => agent.mean[t]), "the critic expects most"],
+      ["least hopeful", argmax((t) => -agent.mean[t]), "the critic expects least"],
     ];
   }
 
@@ -337,7 +361,7 @@
       const natural = wanted.reduce((sum, track) => sum + track.chart.height, 0);
       const top = deck.getBoundingClientRect().top + scrollY + (beside ? 0 : stage.offsetHeight + GAP);
       const captions = wanted.reduce((sum, track) => sum + (track.sentence ? 2 : 1), 0);
-      const room = innerHeight - top - 90 - CAPTION * captions;
+      const room = innerHeight - top - 90 - captionOf(width) * captions;
       const stretch = beside || level ? clamp(room / natural, 0.72, 1.6) : 1;
       const drawn = wanted.map((track) => drawTrack(track, width, Math.round(track.chart.height * stretch), player));
       tracks.replaceChildren(...drawn.map((d) => d.element));
@@ -346,7 +370,7 @@
       const bell = belief(agent, scales, face.clientWidth - 24, clamp(left - 74, 104, 340));
       const words = html("p", { class: "words" });
       const read = html("p", { class: "read large" });
-      face.replaceChildren(html("figcaption", {}, html("span", { class: "name" }, "Belief"), read), html("div", { class: "plot" }, bell.image), words);
+      face.replaceChildren(html("figcaption", {}, html("span", { class: "name" }, "Belief, discounted"), read), html("div", { class: "plot" }, bell.image), words);
       parts = [...drawn, {
         show: (t) => {
           bell.show(t);
@@ -361,6 +385,7 @@
       ended.hidden = step < last;
       video?.show(t);
       for (const part of parts) part.show(t);
+      for (const chip of chips) chip.toggleAttribute("aria-current", +chip.dataset.step === step);
     }
     return { element, layOut, show };
   }
@@ -370,7 +395,7 @@
     const read = html("p", { class: "read" });
     const caption = html("figcaption", {}, html("span", { class: "name" }, track.title), ...legend, read);
     if (track.sentence) {
-      const text = html("p", { class: "empty", style: `height:${height + CAPTION}px` }, track.sentence);
+      const text = html("p", { class: "empty", style: `height:${height + captionOf(width)}px` }, track.sentence);
       return { element: html("figure", { class: "track" }, caption, text), show: () => {} };
     }
     const chart = timeline({ ...track.chart, width, height, name: track.title });
@@ -404,8 +429,8 @@
   // --- playing ------------------------------------------------------------------------------------------
 
   function makePlayer(length, fps) {
-    const [scrubber, clock, play, speed] = ["scrubber", "clock", "play", "speed"].map(byId);
-    const player = { step: 0, playing: false, show: () => {} };
+    const [scrubber, clock, play, speed, opening] = ["scrubber", "clock", "play", "speed", "opening"].map(byId);
+    const player = { step: 0, playing: false, show: () => {}, moved: () => { opening.hidden = true; } };
     let exact = 0; // the step, with its fraction
     let then = 0;
 
@@ -423,10 +448,11 @@
       play.classList.remove("playing");
       try { history.replaceState(null, "", `#${player.step}`); } catch { /* a page without an address */ }
     };
-    player.visit = (step) => { player.go(step); player.pause(); };
+    player.visit = (step) => { player.go(step); player.pause(); player.moved(); };
     player.toggle = () => {
       if (player.playing) { player.pause(); return; }
-      if (player.step >= length - 1) player.go(0);
+      if (player.step >= length - 1 || !opening.hidden) player.go(0);
+      player.moved();
       player.playing = true;
       play.setAttribute("aria-label", "Pause");
       play.classList.add("playing");
@@ -443,6 +469,8 @@
       else requestAnimationFrame(tick);
     }
 
+    speed.value = pace([...speed.options].map((option) => +option.value), length, fps);
+    speed.title = `1× is the task’s own time: ${fine.format(fps)} steps a second`;
     scrubber.max = length - 1;
     scrubber.addEventListener("input", () => player.visit(+scrubber.value));
     play.addEventListener("click", player.toggle);
@@ -469,7 +497,25 @@
     return player;
   }
 
-  const startOf = (hash) => (/^#\d+$/.test(hash) ? +hash.slice(1) : 0);
+  // The task's own time, or as much slower as it takes to see every step and to see anything of a short episode.
+  const [EYE, SHORT] = [65, 5]; // most steps a second, least seconds
+  function pace(speeds, length, fps) {
+    return speeds.filter((s) => s <= 1 && fps * s <= EYE && length / (fps * s) >= SHORT).at(-1) ?? speeds[0];
+  }
+
+  const startOf = (hash) => (/^#\d+$/.test(hash) ? +hash.slice(1) : null);
+
+  // Where the address names no step: the most telling one of the first agent, said on the page.
+  function open(player, agents) {
+    const named = startOf(location.hash);
+    if (named !== null) { player.go(named); return; }
+    const all = moments(agents[0]);
+    const [, step, words] = all.find(([, t]) => t > 0) ?? all[0];
+    const whose = agents.length > 1 ? ` (${agents[0].label})` : "";
+    byId("opening").textContent = `Opened at step ${whole.format(step)}, where ${words}${whose}. Playing starts at the beginning.`;
+    byId("opening").hidden = false;
+    player.go(step);
+  }
 
   document.addEventListener("DOMContentLoaded", () => {
     setUpTheme();
@@ -481,11 +527,11 @@
     byId("agents").append(...cards.map((c) => c.element));
     byId("agents").dataset.count = agents.length;
     document.querySelector(".transport").hidden = false;
-    player.go(startOf(location.hash));
+    open(player, agents);
 
     const layOut = () => { for (const c of cards) c.layOut(); };
     layOut();
     addEventListener("resize", layOut);
-    addEventListener("hashchange", () => player.go(startOf(location.hash)));
+    addEventListener("hashchange", () => player.visit(startOf(location.hash) ?? 0));
   });
 })();
