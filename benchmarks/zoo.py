@@ -13,6 +13,7 @@ import dataclasses
 import shlex
 import statistics
 import tempfile
+import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -138,14 +139,15 @@ def command(task: str, seeds: Sequence[int], engine: str, settings: dict[str, An
 
 def parts(found: Sequence[Card]) -> dict[str, str]:
     """What goes between the marks of docs/zoo.md."""
-    lines = ["| agent | learnt by | steps | return | seed | every seed |", "|---|---|---|---|---|---|"]
+    lines = ["| `zoo:`… | algorithm, critic | steps | return | seed | every seed |", "|---|---|---|---|---|---|"]
     for card in found:
         every = ", ".join(f"{mean:,.0f}" for mean in sorted(card.seeds.values()))
         lines.append(
-            f"| `zoo:{card.task}` | {card.algo.upper()}, {card.critic} critic, {card.weighting} weights "
-            f"| {card.steps:,} | {card.mean:,.0f} ± {card.error:,.0f} | {card.seed}, {card.chosen} | {every} |"
+            f"| `{card.task}` | {card.algo.upper()}, {card.critic} | {card.steps:,} "
+            f"| {card.mean:,.0f}&nbsp;±&nbsp;{card.error:,.0f} | {card.seed}, {card.chosen} | {every} |"
         )
-    return {"zoo": "\n".join(lines), "zoo-commands": "\n".join(["```", *(card.command for card in found), "```"])}
+    commands = [" \\\n    ".join(textwrap.wrap(card.command, 100, break_on_hyphens=False)) for card in found]
+    return {"zoo": "\n".join(lines), "zoo-commands": "\n".join(["```bash", *commands, "```"])}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import math
+import re
 import shlex
 import statistics
 import sys
@@ -123,6 +124,12 @@ def test_a_name_that_is_not_there_is_refused(mcclt: Cli) -> None:
     for name in ("zoo:", "zoo:../zoo/x", f"zoo:{FIRST}.json"):
         with pytest.raises(UnknownNameError, match="`mcclt zoo` lists them"):
             load(name)
+
+
+def test_agents_that_the_documentation_names_are_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src" / "mcclt").rglob("*.py")]
+    named = {n for page in pages for n in re.findall(r"zoo:(\w+-v\d)", page.read_text(encoding="utf-8"))}
+    assert FIRST in named and named <= {card.task for card in CARDS}
 
 
 # --- benchmarks/zoo.py -----------------------------------------------------------------------------------------
