@@ -144,7 +144,7 @@ def parts(found: Sequence[Card]) -> dict[str, str]:
         every = ", ".join(f"{mean:,.0f}" for mean in sorted(card.seeds.values()))
         lines.append(
             f"| `{card.task}` | {card.algo.upper()}, {card.critic} | {card.steps:,} "
-            f"| {card.mean:,.0f}&nbsp;±&nbsp;{card.error:,.0f} | {card.seed}, {card.chosen} | {every} |"
+            f"| {card.score} | {card.seed}, {card.chosen} | {every} |"
         )
     commands = [" \\\n    ".join(textwrap.wrap(card.command, 100, break_on_hyphens=False)) for card in found]
     return {"zoo": "\n".join(lines), "zoo-commands": "\n".join(["```bash", *commands, "```"])}
@@ -162,8 +162,8 @@ def main() -> None:
     before = {card.task: card for card in cards(args.folder)}
     for task, found in sorted(tasks.items()):
         card = choose(found, args.folder)
-        was = f"; it was {before[task].mean:,.0f} ± {before[task].error:,.0f}" if task in before else ""
-        print(f"{task}: {card.mean:,.0f} ± {card.error:,.0f}, seed {card.seed}, {card.chosen}{was}", flush=True)
+        was = f"; it was {before[task].score}" if task in before else ""
+        print(f"{task}: {card.score}, seed {card.seed}, {card.chosen}{was}", flush=True)
     if args.folder == FOLDER:
         text = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(render_docs.filled(text, parts(cards())), encoding="utf-8")

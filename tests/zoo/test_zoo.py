@@ -96,7 +96,7 @@ def test_zoo_lists_them(mcclt: Cli) -> None:
     for card in CARDS:
         (line,) = [line for line in out.splitlines() if f" {card.task} " in line]
         seed = f"{card.seed} of {len(card.seeds)}"
-        for word in (f"{card.algo} {card.critic}", f"{card.mean:,.0f} ± {card.error:,.0f}", seed):
+        for word in (f"{card.algo} {card.critic}", card.score, seed):
             assert word in line
         assert f"{card.model().stat().st_size / 1000:.0f} kB" in line
     assert json.loads(mcclt("zoo", "--json")[0]) == [dataclasses.asdict(card) for card in CARDS]

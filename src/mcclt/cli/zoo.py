@@ -32,7 +32,7 @@ class Zoo(Command):
             table.add_row(
                 card.task,
                 f"{card.algo} {card.critic}",
-                f"{card.mean:,.0f} ± {card.error:,.0f}",
+                card.score,
                 f"{card.seed} of {len(card.seeds)}",
                 f"{card.model().stat().st_size / 1000:.0f} kB",
             )

@@ -58,6 +58,11 @@ class Card:
         """Standard error of the mean return."""
         return self.deviation / math.sqrt(self.episodes)
 
+    @property
+    def score(self) -> str:
+        """The mean return with its standard error, to be read."""
+        return f"{self.mean:,.0f} ± {self.error:,.{1 if self.error < 1 else 0}f}"
+
     def model(self, folder: Path = FOLDER) -> Path:
         """Its file."""
         return folder / f"{self.task}{SUFFIX}"
