@@ -360,7 +360,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["compare", "Hopper", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
         (["compare", "Hopper", "--variants", ","], "Nothing to compare"),
         (["compare", "Hopper", "--algo", "a2c"], "Unknown algo 'a2c'. Allowed: ppo, trpo."),
-        (["compare", "Hopper", "--settings", "mine"], "Unknown settings 'mine'. Allowed: authors, fixed, modern."),
+        (["compare", "Hopper", "--settings", "mine"], "Unknown settings 'mine'. Allowed: authors, fixed, modern"),
         (["compare", "CartPole-v1", "--settings", "authors"], "CartPole"),
         (["compare", "Hopper", "--config", "authors"], "--config authors and --config fixed are now --settings"),
         (["compare", "Hopper", "--task-engine", "warp"], "--task-engine is now --engine."),

@@ -4,6 +4,7 @@ import abc
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
 import re
@@ -112,6 +113,7 @@ def flags_of(cls: type[Command]) -> dict[str, Flag]:
     return found
 
 
+@functools.cache
 def form_of(cls: type[Command]) -> Any:
     """A command for tyro: a dictionary per group, which has the flags that were given and no others."""
     known, said = flags_of(cls), sentences(cls)
@@ -127,7 +129,7 @@ def form_of(cls: type[Command]) -> Any:
         groups[title][name] = known[name].as_argument(sentence)
     make: Any = typing.TypedDict
     forms = {title: make(title or cls.__name__, group, total=False) for title, group in groups.items()}
-    return make(cls.name(), {t or "own": Annotated[form, tyro.conf.arg(name=t)] for t, form in forms.items()})
+    return make(cls.name(), {t or "own": Annotated[form, tyro.conf.arg(name=t, help="")] for t, form in forms.items()})
 
 
 def sentences(cls: type) -> dict[str, str]:
