@@ -1,4 +1,4 @@
-"""Fills the parts of docs/results.md and README.md that come from stores of results, and draws their pictures.
+"""Fills the parts of results.md, glance.md and README.md that come from stores of results, and draws their pictures.
 
     python benchmarks/render_docs.py
 
@@ -23,7 +23,7 @@ from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
+PAGE, GLANCE, README = ROOT / "docs" / "results.md", ROOT / "docs" / "glance.md", ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "results"
 STORES = {"paper": ROOT / "results", "lockstep": KEPT / "lockstep", "short": KEPT / "short"}
 """At the paper's scale; the same before environments were out of lockstep; and all eight tasks at a tenth of it."""
@@ -66,8 +66,13 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
     }
 
 
-def summary(results: Results) -> dict[str, str]:
-    """What goes between the marks of README.md: the essence of what was trained at the paper's scale."""
+def pages(stores: dict[str, Results]) -> dict[Path, dict[str, str]]:
+    """What goes between the marks of every page."""
+    return {PAGE: parts(stores)} | summary(stores["paper"])
+
+
+def summary(results: Results) -> dict[Path, dict[str, str]]:
+    """Of README.md and docs/glance.md: the essence of what was trained at the paper's scale."""
     labels = {series.variant: series.label for series in results.mains}
 
     def table(variants: Sequence[str], cell: Callable[[Series], str]) -> str:
@@ -88,7 +93,10 @@ def summary(results: Results) -> dict[str, str]:
         shares = ", ".join(f"{100 * share:.0f}" for share in found.coverage.values())
         return f"{shares} %; {found.crps:.2f}"
 
-    return {"returns": table(list(labels), score), "calibration": table(("mcclt", "ensemble", "qr"), fit)}
+    return {
+        README: {"returns": table(("plain", "ensemble", "mcclt"), score)},
+        GLANCE: {"all-returns": table(list(labels), score), "calibration": table(("mcclt", "ensemble", "qr"), fit)},
+    }
 
 
 def _cell(text: str) -> str:
@@ -130,7 +138,7 @@ def lockstep(out: Results, within: Results) -> Any:
 
 def main() -> None:
     stores = {scale: Store(path).load() for scale, path in STORES.items()}
-    for page, found in ((PAGE, parts(stores)), (README, summary(stores["paper"]))):
+    for page, found in pages(stores).items():
         page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     drawings = {
         f"{scale}_{name}": figures.FIGURES[name](results)
@@ -143,7 +151,7 @@ def main() -> None:
         if figure is not None:
             picture = figures.written(figure, "png", dpi=max(90, WIDTH / figure.get_figwidth()))
             (PAGE.parent / "images" / f"{name}.png").write_bytes(picture)
-    print(f"{PAGE}, {README} and {len(drawings)} pictures")
+    print(f"{PAGE}, {GLANCE}, {README} and {len(drawings)} pictures")
 
 
 if __name__ == "__main__":

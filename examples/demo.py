@@ -118,21 +118,20 @@ def draw(distribution: mcclt.ValueDistribution, returns: np.ndarray, path: Path)
     import matplotlib.pyplot as plt
     from scipy.stats import norm
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.8, 3.2), layout="constrained")
     mean, std = float(distribution.mean), float(distribution.std)
-    left.bar(distribution.taus, distribution.bars, width=0.08, color="#d6336c", alpha=0.8)
+    left.bar(distribution.taus, distribution.bars, width=0.08, color="#446fff", alpha=0.8)
     left.set(xlabel="quantile", ylabel="discounted return", title=f"The {len(distribution.bars)} quantile bars")
     left.set_ylim(*_around([*distribution.bars, mean]))
     left.axhline(mean, color="black", linewidth=1, linestyle=":")
     grid = np.linspace(*_around([mean - 3 * std, mean + 3 * std, *returns]), 400)
     right.hist(returns, bins=25, density=True, color="#adb5bd", label=f"{len(returns)} real episodes")
-    right.plot(grid, norm.pdf(grid, mean, std), color="#d6336c", label=f"believed: {mean:.0f} ± {std:.0f}")
+    right.plot(grid, norm.pdf(grid, mean, std), color="#446fff", label=f"believed: {mean:.0f} ± {std:.0f}")
     right.set(xlabel="discounted return", ylabel="density", title="The normal they stand for")
     right.legend(frameon=False)
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"MC-CLT's value distribution of one state of {TASK}")
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=150)
     return path
 
 

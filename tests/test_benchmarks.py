@@ -31,8 +31,7 @@ def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
     """Nobody changes a table by hand, and no store changes without its pages."""
     render_docs = script("render_docs")
     stores = {scale: render_docs.Store(path).load() for scale, path in render_docs.STORES.items()}
-    parts = {render_docs.PAGE: render_docs.parts(stores), render_docs.README: render_docs.summary(stores["paper"])}
-    for page, found in parts.items():
+    for page, found in render_docs.pages(stores).items():
         text = page.read_text(encoding="utf-8")
         assert render_docs.filled(text, found) == text
 
