@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow lint docs setup clean
+.PHONY: demo test fast slow lint docs setup clean
 
 setup: $(VENV)/.ready
 
@@ -17,7 +17,10 @@ $(VENV)/.ready: pyproject.toml src/mcclt/__init__.py
 demo: setup  ## plain PPO and MC-CLT PPO on a double pendulum, side by side, in about three minutes
 	$(BIN)/python examples/demo.py
 
-test: setup lint  ## lint, types and the fast tests
+test: setup  ## lint, types and the fast tests, side by side
+	$(MAKE) --jobs 2 lint fast
+
+fast: setup
 	$(BIN)/python -m pytest -n 2
 
 slow: setup  ## all other tests, which take an hour: the rest of every table, real kills, browsers, more random inputs

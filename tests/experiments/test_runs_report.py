@@ -18,11 +18,22 @@ from probes import PENDULUM, TINY_FLAGS
 FLAGS = [*TINY_FLAGS, "--final-episodes", "2", "--quiet"]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, a and b."""
+    path = tmp_path_factory.mktemp("runs")
+    of_a = ["--variants", "plain,mcclt", "--seeds", "3,5", "--out", str(path / "a")]
+    of_b = ["--critic", "normal", "--seeds", "3", "--gamma", "0.9", "--out", str(path / "b")]
+    for own in (of_a, of_b):
+        main(["train", PENDULUM, *FLAGS, *own])
+    return path
+
+
 @pytest.fixture
-def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def two(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Copies of them, in the present directory."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    main(["train", PENDULUM, *FLAGS, "--variants", "plain,mcclt", "--seeds", "3,5", "--out", "a"])
-    main(["train", PENDULUM, *FLAGS, "--critic", "normal", "--seeds", "3", "--gamma", "0.9", "--out", "b"])
     return [Path("a"), Path("b")]
 
 

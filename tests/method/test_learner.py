@@ -247,10 +247,9 @@ def test_a_critic_is_told_how_much_states_count(critic):
     """1/(1 + vT) over its mean, v the variance it predicted before the update, T by a root search in float64."""
     learner, rollout = learner_of(critic=critic, critic_w_tar=0.6, members=3), rollout_of()
     state = learner.init(jnp.uint32(0))
-    with jax.disable_jit():
-        lesson = learner.study(state, rollout).lesson
-        none = learner_of(critic=critic, members=3).study(state, rollout).lesson
-    assert [part.weight for part in none] == [None] * 3
+    lesson = jax.jit(learner.study)(state, rollout).lesson
+    without = jax.eval_shape(learner_of(critic=critic, members=3).study, state, rollout).lesson
+    assert [part.weight for part in without] == [None] * 3
     variance = np.asarray(learner.critic.predict(state.critic, rollout.obs.reshape(-1, OBS)).std, np.float64) ** 2
     t = brentq(lambda t: np.mean(1 / (1 + variance * t)) - 0.6, 1e-12, 1e12, xtol=1e-15)
     expected = dict(
