@@ -4,6 +4,7 @@ Environments are made once per task and shared: `rekey` makes them as good as ne
 """
 
 import functools
+import importlib.util
 import itertools
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from mcclt.envs.api import Key, Step
 from mcclt.envs.mujoco import load_model
 from mcclt.envs.native import NativeVectorEnv
 from mcclt.envs.tasks import TASKS, Hopper, Physics
+from mcclt.envs.warp import WarpVectorEnv, time_physics
 from mcclt.errors import CheckpointError, EnvironmentFault
 
-pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
-
-from mcclt.envs.warp import WarpVectorEnv, time_physics
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mujoco_warp") is None, reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'"
+)
 
 
 def tasks(*names: str) -> Any:

@@ -1,10 +1,14 @@
 """The frames of contacts between planes and capsules, against MuJoCo's own."""
 
+import importlib.util
+
 import mujoco
 import numpy as np
 import pytest
 
-pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: mcclt[gpu]")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mujoco_warp") is None, reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'"
+)
 
 STEEP = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>
 <body pos="0 0 .28" euler="{tilt} {tilt} 0"><freejoint/><geom type="capsule" size=".1" fromto="0 0 -.2 0 0 .2"/></body>

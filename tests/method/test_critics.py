@@ -157,8 +157,18 @@ def floor_half_of_the_states(critic, params, s):
     return type(critic)(config), params
 
 
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("case", CASES)
+WEIGHED = ("plain", "bellman", "normal", "scaled", "histogram")
+"""Of each kind of loss one is quick with weights."""
+
+
+@pytest.mark.parametrize(
+    ("case", "weights"),
+    [
+        pytest.param(case, weights, marks=pytest.mark.slow if weights and case not in WEIGHED else ())
+        for case in CASES
+        for weights in (False, True)
+    ],
+)
 def test_loss_and_gradient_against_float64(case, weights):
     name, expected, settings = CASES[case]
     critic, sample = critic_of(name, **settings), random_sample()

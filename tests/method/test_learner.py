@@ -5,6 +5,7 @@ share; `test_one_program_...` compares them with the whole as one program, and s
 """
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -79,21 +80,23 @@ def assert_same_update(found, expected) -> None:
 # --- the contract ------------------------------------------------------------------------------------------
 
 
-def quick(critic: str, weighting: str, algo: str) -> bool:
-    """Each critic as it is by default, and the paper's with every weighting and every policy update."""
-    default = CRITICS[critic].default_weighting
-    return (critic, weighting) == ("normal", default) or (
-        algo == "ppo" and (weighting == default or critic == "normal")
-    )
-
-
+QUICK = (
+    ("plain", "uniform", "ppo"),
+    ("quantile", "exploration", "ppo"),
+    ("normal", "accuracy", "trpo"),
+    ("hl_gauss", "inverse_variance", "ppo"),
+    ("ensemble", "accuracy", "ppo"),
+)
+"""Every critic, every weighting and every policy update is in one."""
 SENSIBLE = [
-    pytest.param(critic, weighting, algo, marks=() if quick(critic, weighting, algo) else pytest.mark.slow)
-    for critic in CRITICS
-    for weighting in WEIGHTINGS
-    for algo in POLICY_UPDATES
-    if critic != "plain" or weighting == "uniform"
+    pytest.param(*names, marks=() if names in QUICK else pytest.mark.slow)
+    for names in itertools.product(CRITICS, WEIGHTINGS, POLICY_UPDATES)
+    if names[:2] == ("plain", "uniform") or names[0] != "plain"
 ]
+
+
+def test_every_part_is_in_a_quick_combination():
+    assert [set(names) for names in zip(*QUICK, strict=True)] == [set(CRITICS), set(WEIGHTINGS), set(POLICY_UPDATES)]
 
 
 @pytest.mark.parametrize(("critic", "weighting", "algo"), SENSIBLE)
@@ -209,9 +212,7 @@ SWITCHES = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=() if name in ("weight_site", "bellman", "kl_direction", "shared trunk") else pytest.mark.slow
-        )
+        pytest.param(name, marks=() if name in ("weight_site", "shared trunk") else pytest.mark.slow)
         for name in SWITCHES
     ],
 )
@@ -220,14 +221,14 @@ def test_every_switch_trains(name):
     assert changed(state.critic, new.critic)
 
 
-@pytest.mark.parametrize("algo", POLICY_UPDATES)
+@pytest.mark.parametrize("algo", [pytest.param("ppo", marks=pytest.mark.slow), "trpo"])
 def test_discrete_actions(algo):
     learner = learner_of(True, algo=algo, critic="plain", line_search_max_iter=10)
     state, new, _ = one_update(learner, rollout_of(0, True))
     assert changed(state.policy, new.policy)
 
 
-@pytest.mark.parametrize("algo", POLICY_UPDATES)
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_actions_in_bins(algo):
     learner = learner_of(algo=algo, critic="plain", policy_head="bins", policy_bins=3, line_search_max_iter=10)
     rollout = rollout_of()
@@ -242,7 +243,9 @@ def test_bins_need_bounds():
         Learner(AgentConfig(policy_head="bins"), spec)
 
 
-@pytest.mark.parametrize("critic", ["normal", "quantile", "hl_gauss", "ensemble"])
+@pytest.mark.parametrize(
+    "critic", ["normal", *(pytest.param(name, marks=pytest.mark.slow) for name in ("quantile", "hl_gauss", "ensemble"))]
+)
 def test_a_critic_is_told_how_much_states_count(critic):
     """1/(1 + vT) over its mean, v the variance it predicted before the update, T by a root search in float64."""
     learner, rollout = learner_of(critic=critic, critic_w_tar=0.6, members=3), rollout_of()

@@ -30,7 +30,7 @@ def assert_close(a: Any, b: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("critic", ["plain", "normal"])
+@pytest.mark.parametrize("critic", ["normal", pytest.param("plain", marks=pytest.mark.slow)])
 def test_two_turns_by_hand(critic: str) -> None:
     """Each a study of the rollout by the critic so far, a gradient step of the policy on it, two of the critic."""
     same = {"critic": critic, "learning_rate": 0.05, "critic_learning_rate": 0.05, "target_kl": None}
@@ -78,7 +78,7 @@ def test_the_policy_stops_and_the_critic_goes_on() -> None:
 
 
 def test_what_is_not_finite_is_not_learnt() -> None:
-    learner, rollout = learner_of(**TURNS, critic="plain", target_kl=None), rollout_of()
+    learner, rollout = learner_of(**TURNS, critic="normal", target_kl=None), rollout_of()
     state = learner.init(jnp.uint32(0))
     broken = dataclasses.replace(rollout, reward=rollout.reward.at[0, 0].set(jnp.nan))
     found, metrics = alone.update(learner, state, broken)

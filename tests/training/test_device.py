@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import Key
+from mcclt.envs.warp import WarpVectorEnv
 from mcclt.errors import EnvironmentFault
 from mcclt.method.nets import Gaussian, Params
 from mcclt.method.normalisation import Moments, Normalised, Normaliser, acting
@@ -24,9 +26,9 @@ from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
-pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'")
-
-from mcclt.envs.warp import WarpVectorEnv
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mujoco_warp") is None, reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'"
+)
 
 AGENTS, ENVS, LIMIT = 2, 2, 5
 POLICY = Gaussian(3, (4,))

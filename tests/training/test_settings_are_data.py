@@ -89,7 +89,7 @@ DRASTIC = {"clip_range": 1e-6, "variance_floor": 1e3, "max_grad_norm": 1e-6, "ka
 """Others than half of what they were, where that would change little."""
 
 
-@pytest.mark.parametrize("algo", MATTERS)
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_every_number_reaches_the_agent(algo: str) -> None:
     """An agent with a number changed, in its state alone, becomes another."""
     learner, rollout = (
