@@ -164,7 +164,7 @@ def inside(figure: Figure) -> bool:
     return box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02
 
 
-@pytest.mark.parametrize("variants", [("plain", "mcclt", *LONG), LONG])
+@pytest.mark.parametrize("variants", [("plain", "mcclt", *LONG), pytest.param(LONG, marks=pytest.mark.slow)])
 def test_long_names_leave_room_for_what_they_name(tmp_path, variants):
     """Matplotlib warns, which is an error here, when nothing is left for the axes."""
     names = (*variants, *(f"mcclt@n_quantiles={n}" for n in (2, 4, 6, 10)))

@@ -59,7 +59,7 @@ def test_two_turns_by_hand(critic: str) -> None:
 
 
 def test_one_turn_is_an_update() -> None:
-    same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "members": 2, "critic": "normal"}
+    same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "members": 2, "critic": "plain"}
     same |= {"normalize_obs": True, "normalize_reward": True, "learning_rate_end": 0.0, "decay_steps": 100}
     one, other = learner_of(recompute_advantages=True, **same), learner_of(**same)
     one.n_envs = other.n_envs = 3
