@@ -67,7 +67,7 @@ def save(figure: Any, name: str) -> Path:
 
 def z_table() -> Any:
     """The quantile bars of a standard normal, and of the guide of one state."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(figures.style.WIDTH, 3), layout="constrained")
     grid = np.linspace(-2.6, 2.6, 300)
     left.plot(grid, norm.cdf(grid), color=GREY)
     z, taus = normal.z_table(8), normal.taus(8)
@@ -82,7 +82,7 @@ def z_table() -> Any:
 
 def guides() -> Any:
     """What N = 8 bars learn from returns of a known spread, with either guide."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(figures.style.WIDTH, 3), layout="constrained")
     u = np.linspace(-4, 4, 401).astype(np.float32)
     for tau, colour in ((0.11, PINK), (0.5, GREY), (0.89, BLUE)):
         left.plot(u, losses.quantile_huber(jnp.asarray(u), tau, 1.0), color=colour, label=f"quantile, τ = {tau}")
@@ -117,7 +117,7 @@ def learnt(rho: Callable[..., jax.Array], returns: jax.Array, z: jax.Array, taus
 
 def weights() -> Any:
     """Weights against errors, and the search for the temperature, on errors spread over four orders of magnitude."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(figures.style.WIDTH, 3), layout="constrained")
     errors = jnp.asarray(np.exp(np.random.default_rng(0).normal(3.0, 1.5, 4000)), jnp.float32)
     grid = jnp.asarray(np.logspace(-1, 4, 300), jnp.float32)
     for w_min, colour in ((0.4, PINK), (0.5, GREY), (0.6, BLUE)):
@@ -157,34 +157,34 @@ def training(run: Path) -> Any:
     """The metrics of one run, one line per seed."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     task = json.loads((run / "config.json").read_text())["task"]
-    figure, axes = plt.subplots(2, 4, figsize=(11, 4.6), layout="constrained")
+    figure, axes = plt.subplots(4, 2, figsize=(figures.style.WIDTH, 8), layout="constrained")
     for axis, (name, title) in zip(axes.flat, PANELS, strict=True):
         for seed, colour in zip(sorted({r["seed"] for r in rows}), (BLUE, ORANGE, GREEN, PINK), strict=False):
             for metric, style in ((name, "-"), (SECOND.get(name), "--")):
                 own = [(r["step"] / 1000, r[metric]) for r in rows if r["seed"] == seed and metric in r]
                 if own:
                     axis.plot(*zip(*own, strict=True), color=colour, linestyle=style, linewidth=1.2)
-        axis.set_title(title, fontsize=8)
-        axis.tick_params(labelsize=7.5)
+        axis.set_title(title)
         if name == "train/explained_variance":
             axis.set_ylim(-0.6, 1.05)
         if name in ("value/normality_error", "weight/temperature"):
             axis.set_yscale("log")
-    for axis in axes[1]:
-        axis.set_xlabel("thousand steps", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("thousand steps")
     figure.suptitle(f"MC-CLT PPO on {task}: {len({r['seed'] for r in rows})} seeds", fontsize=10)
     return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="a run directory whose metrics are drawn")
+    parser.add_argument("run", type=Path, nargs="?", help="a run directory whose metrics are drawn")
     args = parser.parse_args()
     IMAGES.mkdir(exist_ok=True)
     with plt.rc_context(STYLE):
         for draw in (z_table, guides, weights):
             print(save(draw(), draw.__name__))
-        print(save(training(args.run), "training"))
+        if args.run:
+            print(save(training(args.run), "training"))
     results = Store(ROOT / "benchmarks" / "results" / "short").load()
     for name in FROM_STORE:
         figure = figures.FIGURES[name](results)

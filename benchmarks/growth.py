@@ -20,6 +20,7 @@ from rich.table import Table
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.experiments.bench import gemm_peak, necessary_flops, raw_speed, time_update
+from mcclt.experiments.figures import style
 from mcclt.training.trainer import Trainer
 
 AXES: dict[str, tuple[int, ...]] = {
@@ -99,13 +100,9 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """One panel per axis: time and floor, both logarithmic."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-    figure, panels = plt.subplots(1, len(AXES), figsize=(13, 3), constrained_layout=True)
+    figure, panels = style.panels([2.3] * len(AXES))
     for panel, axis in zip(panels, AXES, strict=True):
         own = [row for row in rows if row["axis"] == axis]
         values = [row["value"] for row in own]
@@ -121,7 +118,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panels[0].set_ylabel("seconds per update")
     panels[0].legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path)
 
 
 def main() -> None:

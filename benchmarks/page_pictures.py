@@ -1,7 +1,8 @@
-"""Takes the pictures of pages that README and documentation show: the watch page, moving and still, and the report.
+"""Takes the pictures of pages that README and documentation show: the watch page, moving and still, and reports.
 
     mcclt train HalfCheetah-v5 --algo trpo --preset modern --steps 1M --seeds 0,3 --out runs/cheetah
-    python benchmarks/page_pictures.py runs/cheetah --seed 3
+    make demo
+    python benchmarks/page_pictures.py runs/cheetah --seed 3 --comparison demo/store
 
 In a real browser: it needs chromium, chromedriver and the extra `dev`.
 """
@@ -77,20 +78,24 @@ def still(found: Image.Image, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="a run directory, or a saved model")
+    parser.add_argument("run", type=Path, nargs="?", help="a run directory or a saved model, to film")
     parser.add_argument("--seed", type=int, help="which of its agents; unset: the first")
+    parser.add_argument("--comparison", type=Path, help="a store of somebody's own comparison")
     args = parser.parse_args()
     sys.path.append(str(ROOT / "tests" / "support"))
     from browser import opened
 
     with tempfile.TemporaryDirectory() as folder, opened() as driver:
-        recording = watch.record(load(args.run), seed=args.seed, width=640, max_frames=1_000)
-        page = watch.write([recording], Path(folder) / "watch.html")
-        film(driver, page)
+        if args.run:
+            recording = watch.record(load(args.run), seed=args.seed, width=640, max_frames=1_000)
+            film(driver, watch.write([recording], Path(folder) / "watch.html"))
         with contextlib.chdir(ROOT):  # a page names its store as it was given
-            page = report.write(Store(Path("results")).load(), Path(folder) / "report")
-        visit(driver, page, 1000)
-        still(picture(driver, 1000), "report")
+            stores = {"report": Store(Path("results")).load()}
+        if args.comparison:
+            stores["comparison"] = Store(args.comparison).load()
+        for name, results in stores.items():
+            visit(driver, report.write(results, Path(folder) / name), 1000)
+            still(picture(driver, 1000), name)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def draw(distribution: mcclt.ValueDistribution, returns: np.ndarray, path: Path)
     right.hist(returns, bins=25, density=True, color="#adb5bd", label=f"{len(returns)} real episodes")
     right.plot(grid, norm.pdf(grid, mean, std), color="#446fff", label=f"believed: {mean:.0f} ± {std:.0f}")
     right.set(xlabel="discounted return", ylabel="density", title="The normal they stand for")
-    right.legend(frameon=False)
+    figure.legend(loc="outside lower right", ncols=2, frameon=False)
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
