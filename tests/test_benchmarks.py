@@ -36,6 +36,18 @@ def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
         assert render_docs.filled(text, found) == text
 
 
+def test_speeds_of_the_readme_are_those_that_were_measured() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    rows = {row["name"]: row for row in json.loads((KEPT / "peers.json").read_text())["rows"]}
+    speed = {name: f"{row['steps_per_second']:,.0f}" for name, row in rows.items()}
+    ppo, trpo = (rows[name]["ours_equal"] for name in ("stable-baselines3 PPO", "sb3-contrib TRPO"))
+    assert f"{speed[ppo]} steps/s where Stable-Baselines3 PPO makes {speed['stable-baselines3 PPO']}" in text
+    assert f"SBX PPO (JAX) {speed['sbx-rl PPO']}, and {speed[trpo]} where sb3-contrib TRPO makes" in text
+    on_gpu = json.loads((KEPT / "bench" / "HalfCheetah-v4-warp.json").read_text())
+    made = f"{round(on_gpu['steps_per_second'], -3):,.0f}"
+    assert f"{on_gpu['agents']} agents, evaluations included, make {made} environment steps/s on HalfCheetah" in text
+
+
 def test_a_mark_that_is_missing_is_named(script: Any) -> None:
     with pytest.raises(SystemExit, match="<!-- replication -->"):
         script("render_docs").filled("a page without marks", {"replication": "a table"})
