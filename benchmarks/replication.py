@@ -9,6 +9,7 @@ same in the second.
 
 import argparse
 import dataclasses
+import functools
 from pathlib import Path
 
 from mcclt.experiments.analysis import stats
@@ -19,8 +20,9 @@ Found = dict[tuple[str, str, str], Series]
 """By task, algorithm and variant."""
 
 
+@functools.cache
 def found(store: Path) -> Found:
-    """What a store has."""
+    """What a store has; read once."""
     return {(series.task, series.algo, series.variant): series for series in Store(store).load().mains}
 
 
