@@ -42,6 +42,7 @@ def test_a_finished_run_says_so(mcclt: Cli) -> None:
     mcclt("train", PENDULUM, *TINY, "--final-episodes", "2", "--out", "run", "--quiet")
     out, _ = mcclt("train", "--resume", "run")
     assert "run is finished, at 64 steps" in out and "mcclt train --resume run --steps 128" in out
+    assert out.endswith("Look at it:  mcclt report run\n")
     out, _ = mcclt("evaluate", "run", "--episodes", "4")
     assert "deviation" in out and "lowest" in out
 

@@ -562,3 +562,28 @@ def test_reproduce_marks_its_store(tmp_path):
     assert not store.load().reproduction
     store.mark_reproduction()
     assert Store(tmp_path / "s").load().reproduction and Store(tmp_path / "s").id == store.id
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_comparison_fits_and_offers_only_choices(tab, tmp_path, width, scheme):
+    variants = ("plain", "mcclt")
+    store = make_store(tmp_path / "mine", tasks=("Hopper",), algos=("ppo",), variants=variants, seeds=3)
+    results = dataclasses.replace(store.load(), reproduction=False)
+    (tmp_path / "report.html").write_text(report.page(results, {}), encoding="utf-8")
+    look_at(tab, tmp_path / "report.html", width, scheme)
+    assert tab.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    assert tab.execute_script(CONTRAST) == []
+    shown = {
+        e.get_attribute("id") for e in every(tab, "#algos, #tasks, #variants, #quantity, #seeds") if e.is_displayed()
+    }
+    assert shown == {"variants", "quantity", "seeds"} and not every(tab, "#paper")
+    dots = tab.execute_script("""
+        return [...document.querySelectorAll('.comparison tr')].map((row) => [...row.querySelectorAll('.dot, .mean')]
+          .filter((mark) => { const [a, b] = [mark, mark.ownerSVGElement].map((e) => e.getBoundingClientRect());
+            return a.left > b.left - 8 && a.right < b.right + 8; }).length);
+    """)
+    assert dots == [0, 3 + 1, 3 + 2]  # the head; seeds and their mean; also the difference to the first
+    click(tab, chip(tab, "variants", "MC-CLT"))
+    assert len(every(tab, ".panel .line")) == 1

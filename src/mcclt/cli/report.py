@@ -58,18 +58,23 @@ class Report(Command):
         from mcclt.experiments.runs import read_runs
         from mcclt.pages import training
 
-        said = False
+        console, told = plain_console(), False
         while True:
             found = read_runs(paths)
             on = self.follow and not all(run.finished for run in found.runs)
             if found.results.series or not on:
                 path = training.write(found, folder, EVERY if on else 0)
-                if not said:
+                if not told:
                     _say(path, [*found.notes, *found.results.notes])
-                said = True
+                    if on:
+                        console.print(
+                            f"It is written again every {EVERY} seconds until the run ends; Ctrl-C ends that."
+                        )
+                    told = True
             if not on:
                 return
-            time.sleep(EVERY)
+            with console.status("" if told else "Waiting for the first update"):
+                time.sleep(EVERY)
 
 
 def _say(path: Path, sentences: Sequence[str]) -> None:

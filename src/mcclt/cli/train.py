@@ -114,6 +114,7 @@ class Train(Command, RunConfig, AgentConfig):
                         f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}",
                         soft_wrap=True,
                     )
+                    _look_at(self.resume, console)
                     return
                 console.print(f"Resuming {self.resume} at {job.trainer.step:,} steps.", soft_wrap=True)
             elif not self.quiet:
@@ -256,4 +257,8 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
         raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
     if not quiet:
         console.print(f"Run directory: {directory.path}", soft_wrap=True)
-        console.print(f"Look at it:  mcclt report {shlex.quote(str(directory.path))}", soft_wrap=True)
+        _look_at(directory.path, console)
+
+
+def _look_at(run: Path, console: "Console") -> None:
+    console.print(f"Look at it:  mcclt report {shlex.quote(str(run))}", soft_wrap=True)
