@@ -24,13 +24,13 @@ for _name, _value in {
 
 FOR_WARP = ("test_warp.py", "test_warp_contacts.py", "test_device.py")
 """Of these one worker runs all: what Warp compiles for one serves the next."""
-MUCH_TO_COMPILE = ("training", "method", "tuning", "experiments")
-"""Directories that come first, so that in the end no worker waits for the other."""
+LONG = ("training", "method", "tuning", "experiments", "tests")
+"""Directories whose own files come first, so that in the end no worker waits for the other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take long first."""
-    items.sort(key=lambda item: (item.path.name not in FOR_WARP, item.path.parent.name not in MUCH_TO_COMPILE))
+    items.sort(key=lambda item: (item.path.name not in FOR_WARP, item.path.parent.name not in LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
