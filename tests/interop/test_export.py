@@ -92,7 +92,7 @@ def test_actions_among_values(settings: Any, tmp_path: Path) -> None:
 
 
 @needs_onnx
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n != "silu" else ()) for n in ACTIVATIONS])
 def test_networks_of_every_kind(name: Any, tmp_path: Path) -> None:
     """Exporting compares the graph with the model."""
     same: dict[str, Any] = {"policy_activation": name, "critic_activation": name}
@@ -146,14 +146,14 @@ def test_the_file(tmp_path: Path) -> None:
     "settings",
     [
         {"critic": "plain"},
-        {"critic": "plain", "members": 3},
-        {"critic": "quantile"},
+        pytest.param({"critic": "plain", "members": 3}, marks=pytest.mark.slow),
+        pytest.param({"critic": "quantile"}, marks=pytest.mark.slow),
         {"critic": "quantile", "members": 2, "weighting": "accuracy"},
         {"critic": "normal"},
         {"critic": "normal", "trunk": "shared", "n_quantiles": 5, "w_min": 0.2},
-        {"critic": "normal", "members": 3, "weighting": "exploration"},
+        pytest.param({"critic": "normal", "members": 3, "weighting": "exploration"}, marks=pytest.mark.slow),
         {"critic": "normal", "crossing_error": 1e5, "n_quantiles": 2},  # some states cross, some do not
-        {"critic": "ensemble"},
+        pytest.param({"critic": "ensemble"}, marks=pytest.mark.slow),
         {"critic": "ensemble", "weighting": "exploration", "temperature_now": 0.0},
     ],
     ids=str,

@@ -570,7 +570,11 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "space", [gym.spaces.MultiDiscrete([3, 2], start=[5, 0]), gym.spaces.MultiBinary(2)], ids=["discrete", "binary"]
+    "space",
+    [
+        pytest.param(gym.spaces.MultiDiscrete([3, 2], start=[5, 0]), id="discrete"),
+        pytest.param(gym.spaces.MultiBinary(2), id="binary", marks=pytest.mark.slow),
+    ],
 )
 def test_actions_of_several_choices(space: Any, tmp_path: Path) -> None:
     class Several(Noisy):
