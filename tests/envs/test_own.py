@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import TINY
 from mcclt import PPO
 from mcclt.cli import main
 from mcclt.envs import make_vec
@@ -15,17 +16,17 @@ import gymnasium as gym
 import numpy as np
 
 class Walk(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    observation_space = gym.spaces.Box(-1, 1, (9,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
         self.t = 0
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+        return self.np_random.uniform(-1, 1, 9).astype(np.float32), {}
 
     def step(self, action):
         self.t += 1
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32), float(-abs(action[0])), self.t >= 20, False, {}
+        return self.np_random.uniform(-1, 1, 9).astype(np.float32), float(-abs(action[0])), self.t >= 20, False, {}
 
 class Breaks(Walk):
     def step(self, action):
@@ -37,7 +38,7 @@ class Breaks(Walk):
 def make():
     return Walk()
 """
-TINY = "--n-envs 2 --steps-per-update 16 --critic-iterations 1 --policy-iterations 1 --critic-hidden 8".split()
+"""Its spaces are of the sizes of the double pendulum's, so that programs of other tests serve it."""
 
 
 @pytest.fixture
@@ -51,13 +52,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["Walk", "make"])
 def test_a_class_or_a_function_is_a_task(here: Path, name: str, engine: str) -> None:
     env = make_vec(f"{here.name}.py:{name}", [(0, 0, 0, 0), (0, 0, 0, 1)], engine=engine)
-    assert env.reset().shape == (2, 3) and env.spec.action_size == 1
+    assert env.reset().shape == (2, 9) and env.spec.action_size == 1
     env.close()
 
 
 def test_every_command_takes_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = f"{here.name}.py:Walk"
-    main(["train", task, "--steps", "32", "--final-episodes", "2", "--out", "run", "--quiet", *TINY])
+    main(["train", task, *TINY, "--steps", "32", "--final-episodes", "2", "--out", "run", "--quiet"])
     main(["evaluate", "run", "--episodes", "2"])
     main(["train", "--resume", "run", "--steps", "48", "--quiet"])
     main(["compare", task, "--variants", "plain", "--n-seeds", "1", "--steps", "1", "--episodes", "1", "--store", "s"])
