@@ -285,11 +285,12 @@ def test_statistics_of_stacked_agents_are_those_of_each() -> None:
     stack = jax.tree.map(lambda *x: jnp.stack(x), *rollouts)
     norm = normalisation.init(OBS, E)
 
+    @jax.jit
     def absorb(r: Rollout) -> Normaliser:
         new = normalisation.absorb_rewards(norm, r.reward, r.terminated | r.truncated, GAMMA)
         return normalisation.absorb_obs(new, r.obs)
 
-    together = jax.vmap(absorb)(stack)
+    together = jax.jit(jax.vmap(absorb))(stack)
     for k, rollout in enumerate(rollouts):
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(absorb(rollout)), strict=True):
             np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6)

@@ -115,10 +115,11 @@ def test_every_number_reaches_the_agent(algo: str) -> None:
 
 def test_the_range_of_a_histogram_reaches_it() -> None:
     learner = Learner(agent(critic="hl_gauss"), SPEC, 2, 10)
-    state = learner.init(jnp.uint32(0))
+    state = jax.jit(learner.init)(jnp.uint32(0))
     wide = dataclasses.replace(state, numbers=state.numbers | {"value_max": 2 * state.numbers["value_max"]})
     obs = jnp.ones((3, SPEC.obs_size))
-    np.testing.assert_allclose(learner.predict(wide, obs).bars, 2 * learner.predict(state, obs).bars, rtol=1e-5)
+    predict = jax.jit(learner.predict)
+    np.testing.assert_allclose(predict(wide, obs).bars, 2 * predict(state, obs).bars, rtol=1e-5)
 
 
 def test_every_setting_is_of_a_part() -> None:
