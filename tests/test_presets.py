@@ -85,3 +85,12 @@ def test_every_task_of_the_paper_has_a_best_algorithm_with_tuned_settings() -> N
 def test_no_tuned_settings_for_other_tasks() -> None:
     with pytest.raises(UnknownNameError, match="mcclt tune"):
         presets.tuned("Pendulum-v1", "ppo", "plain")
+
+
+def test_the_best_known_for_lunar_lander_is_the_papers() -> None:
+    found, papers = (
+        (override(RunConfig(task), run), override(AgentConfig(), agent))
+        for task in ["LunarLanderContinuous-v3"]
+        for run, agent in (presets.settings(name, task, "ppo", "normal") for name in ("tuned", "paper"))
+    )
+    assert found == papers
