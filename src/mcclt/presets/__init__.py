@@ -56,13 +56,13 @@ def modern(task: str, algo: str, critic: str) -> dict[str, Any]:
 
 
 def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
-    """The best known settings of an algorithm on one of the eight tasks: what differs from `modern`, on top of it."""
+    """The best known settings of an algorithm on one of the eight tasks: another preset, and what differs from it."""
     found, name = _file("tuned").get(algo, {}), _bare(task)
-    base = modern(task, algo, critic)
     if name not in found:
         hint = "For a task of your own take --preset modern, or search with `mcclt tune`."
         raise UnknownNameError(f"task with tuned settings of {algo.upper()}", name, found, hint)
-    return base | found[name]
+    own = dict(found[name])
+    return PRESETS[own.pop("base", "modern")](task, algo, critic) | own
 
 
 PRESETS: dict[str, Callable[[str, str, str], dict[str, Any]]] = {"paper": paper, "modern": modern, "tuned": tuned}
