@@ -125,6 +125,11 @@ def test_a_name_that_is_not_there_is_refused(mcclt: Cli) -> None:
             load(name)
 
 
+def test_agents_of_two_tasks_are_refused_before_they_are_recorded(mcclt: Cli) -> None:
+    assert "One page shows recordings of one task, not of 2" in mcclt.refused("watch", "zoo:Hopper-v5,zoo:Swimmer-v5")
+    assert not Path("Hopper-v5.html").exists()
+
+
 def test_agents_that_the_documentation_names_are_there() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src" / "mcclt").rglob("*.py")]
     named = {n for page in pages for n in re.findall(r"zoo:(\w+-v\d)", page.read_text(encoding="utf-8"))}

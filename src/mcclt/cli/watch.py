@@ -63,6 +63,7 @@ class Watch(Command):
         out = self.out or _page_of(self.model[0])
         _check_writable(out)
         agents = self._agents()
+        watch.the_task([model.config.task for _, model, _ in agents])  # before minutes of recording
         most = max(100, filming.FRAMES // len(agents))
         recordings = []
         with console.status("") as status:

@@ -33,14 +33,20 @@ def page(recordings: Sequence[Recording]) -> str:
     Raises:
         ConfigError: no recordings, or of several tasks.
     """
-    tasks = list(dict.fromkeys(r.task for r in recordings))
+    task = the_task([r.task for r in recordings])
+    colours = distinct_colours([r.group.removeprefix(f"{r.algo}-") for r in recordings])
+    agents = [_agent(r, colour) for r, colour in zip(recordings, colours, strict=True)]
+    return render("watch", {"agents": agents}, task=task, who=", ".join(map(label, recordings)))
+
+
+def the_task(names: Sequence[str]) -> str:
+    """Of all that a page shows; raises a `ConfigError` unless it is one."""
+    tasks = list(dict.fromkeys(names))
     if len(tasks) != 1:
         raise ConfigError(
             f"One page shows recordings of one task, not of {len(tasks)}{': ' * bool(tasks)}{', '.join(tasks)}."
         )
-    colours = distinct_colours([r.group.removeprefix(f"{r.algo}-") for r in recordings])
-    agents = [_agent(r, colour) for r, colour in zip(recordings, colours, strict=True)]
-    return render("watch", {"agents": agents}, task=tasks[0], who=", ".join(map(label, recordings)))
+    return tasks[0]
 
 
 def write(recordings: Sequence[Recording], path: str | Path) -> Path:
