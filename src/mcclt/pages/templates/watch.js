@@ -48,7 +48,7 @@
   // --- the chart of something over time -----------------------------------------------------------------
 
   const NARROW = 260; // a card on a phone, beside another: charts have little room
-  const margins = (width) => (width < NARROW ? [34, 9] : [50, 16]); // of every chart: times are above each other
+  const margins = (width) => (width < NARROW ? [44, 9] : [50, 16]); // of every chart: times are above each other
   const captionOf = (width) => (width < NARROW ? 44 : 26); // heights, as in the style sheet
   const GAP = 14;
 
@@ -70,7 +70,7 @@
     for (const v of marks ?? (log ? decades(...domain) : ticks(...domain, Math.max(2, Math.round(height / 32))))) {
       image.append(
         svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(v), y2: y(v) }),
-        svg("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, say(v)),
+        svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, say(v)),
       );
     }
     paint((...shapes) => image.append(...shapes), x, y, floor, left);
@@ -201,7 +201,7 @@
           add(
             svg("line", { class: "gridline", x1: left, x2: x(common.length - 1), y1: y(zero[k]), y2: y(zero[k]) }),
             svg("path", { class: "band strong", d: shape(row.map(() => zero[k]), row, x, y) }),
-            svg("text", { x: left - 6, y: 10 + tall * (k + 0.5), "text-anchor": "end" }, short(names[k], left)),
+            svg("text", { x: left - 6, y: 10 + tall * (k + 0.5), "text-anchor": "end" }, short(names[k], left - 6)),
           );
         }),
       },
