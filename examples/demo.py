@@ -61,7 +61,7 @@ def main(steps: int = 80_000, n_seeds: int = 4, out: Path = Path("demo")) -> Non
             store.write(own, result)
         display.unit_ended(unit, len(outcome.results))
     returns = np.array([result.returns for _, result in outcome.results])
-    show_returns(console, [(own.variant, result.seed) for own, result in outcome.results], returns)
+    show_returns(console, [(own.name, result.seed) for own, result in outcome.results], returns)
     console.print("(Few steps and seeds: a first look, not a result. docs/results.md has those.)\n")
 
     best = int(np.argmax(returns[n_seeds:].mean(axis=1)))
