@@ -42,14 +42,15 @@ def table() -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for path in sorted(KEPT.iterdir()):
-        plan = json.loads((path / "search.json").read_text(encoding="utf-8"))["plan"]
+        declared = json.loads((path / "search.json").read_text(encoding="utf-8"))
+        plan, fixed = declared["plan"], declared["space"]["fixed"]
         found = json.loads(lzma.decompress((path / "trials.json.xz").read_bytes()))
         series = Store(path / "confirmed").load().series
         default = next(one for one in series if one.variant == "default")
         best = max((one for one in series if one is not default), key=lambda one: middle_half(one.scores))
         mean, base = summarise(best.scores), summarise(default.scores)
         cells = [
-            path.name.replace("-", ", ").replace(", v", "-v"),
+            f"{plan['task']}, {fixed['algo'].upper()}, {fixed['critic']}",
             f"{plan['trials']}",
             f"{found['steps'] / 1e6:,.0f}M",
             f"{found['seconds'] / 60:.1f}",

@@ -87,6 +87,11 @@ def test_no_tuned_settings_for_other_tasks() -> None:
         presets.tuned("Pendulum-v1", "ppo", "plain")
 
 
+def test_tuned_settings_of_the_other_algorithm_are_named() -> None:
+    with pytest.raises(UnknownNameError, match=r"settings of PPO 'Hopper'.*On Hopper take --algo trpo[.]"):
+        presets.tuned("Hopper-v5", "ppo", "plain")
+
+
 @pytest.mark.parametrize("task", ["InvertedDoublePendulum-v5", "LunarLanderContinuous-v3"])
 def test_where_the_papers_settings_are_the_best_known(task: str) -> None:
     assert presets.tuned(task, "ppo", "ensemble") == presets.paper(task, "ppo", "ensemble")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_tuner import PLAN, SPACE, Cut, settings_and_scores
+from test_tuner import PLAN, SPACE, Cut, cut_at, settings_and_scores
 
 from mcclt.errors import ConfigError
 from mcclt.experiments.workers import Processes
@@ -104,14 +104,7 @@ def test_a_share_that_is_killed_goes_on_exactly(tmp_path: Path, monkeypatch: pyt
     for share in (1, 0):
         work(tmp_path / "whole", share)
     monkeypatch.setattr("mcclt.tuning.tuner.SAVE_SECONDS", 0)
-    updates = 0
-
-    def kill(status: object) -> None:
-        nonlocal updates
-        updates += 1
-        if updates in (3, 7):
-            raise Cut
-
+    kill = cut_at(3, 7)
     for lost in (True, False):
         with pytest.raises(Cut):
             work(tmp_path / "cut", 1, kill)

@@ -1,8 +1,10 @@
 """A search: its rungs, its places, and going on where it was cut off."""
 
 import dataclasses
+import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -85,21 +87,37 @@ def test_a_search_trains_each_setting_as_if_it_were_alone(tmp_path: Path) -> Non
     np.testing.assert_array_equal(late.curves, expected)
 
 
+@pytest.mark.parametrize(("engine", "after"), [("native", 3), ("gymnasium", 9)])
+def test_a_pool_shrinks_with_those_that_go_on(tmp_path: Path, engine: str, after: int) -> None:
+    """At a half of its places; at a quarter where episodes start anew."""
+    sizes: list[tuple[int, int]] = []
+    plan = dataclasses.replace(PLAN, trials=9, seeds=1)
+    trials = Tuner(plan, SPACE, tmp_path / "s", places=9, engine=engine).run(
+        lambda status: sizes.append((status.places, status.busy))
+    )
+    assert sizes == [(9, 9)] * 2 + [(after, 3)] * 2 + [(1, 1)] * 2
+    assert [trial.state for trial in trials].count(FINISHED) == 1
+
+
 class Cut(BaseException):
-    pass
+    """Nothing is written after it: as after kill -9."""
+
+
+def cut_at(*updates: int) -> Callable[[object], None]:
+    """Raises it at these updates, counted over all searches that tell it."""
+    count = itertools.count(1)
+
+    def tell(status: object) -> None:
+        if next(count) in updates:
+            raise Cut
+
+    return tell
 
 
 def test_a_search_that_is_killed_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Tuner(PLAN, SPACE, tmp_path / "whole", places=6).run()
     monkeypatch.setattr("mcclt.tuning.tuner.SAVE_SECONDS", 0)
-    updates = 0
-
-    def kill(status: object) -> None:
-        nonlocal updates
-        updates += 1
-        if updates in (3, 7):
-            raise Cut  # nothing is written after this: as after kill -9
-
+    kill = cut_at(3, 7)
     for _ in range(2):
         with pytest.raises(Cut):
             Tuner(PLAN, SPACE, tmp_path / "cut", places=6).run(kill)

@@ -49,17 +49,19 @@ def has_paper(task: str) -> bool:
 def modern(task: str, algo: str, critic: str) -> dict[str, Any]:
     """One set of settings for every task, as tuned PPO and TRPO of today have them in common."""
     del task, critic
-    found = _file("modern")
+    found = dict(_file("modern"))
+    both = found.pop("both")
     if algo not in found:
-        raise UnknownNameError("algorithm", algo, [name for name in found if name != "both"], _ONLY.format("modern"))
-    return found["both"] | found[algo]
+        raise UnknownNameError("algorithm", algo, found, "--preset modern exists only for these.")
+    return both | found[algo]
 
 
 def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
     """The best known settings of an algorithm on one of the eight tasks: another preset, and what differs from it."""
     found, name = _file("tuned").get(algo, {}), _bare(task)
     if name not in found:
-        hint = "For a task of your own take --preset modern, or search with `mcclt tune`."
+        best = algorithm("tuned", task, "")
+        hint = f"On {name} take --algo {best}." if best else "Take --preset modern, or search with `mcclt tune`."
         raise UnknownNameError(f"task with tuned settings of {algo.upper()}", name, found, hint)
     own = dict(found[name])
     return PRESETS[own.pop("base", "modern")](task, algo, critic) | own
@@ -67,7 +69,6 @@ def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
 
 PRESETS: dict[str, Callable[[str, str, str], dict[str, Any]]] = {"paper": paper, "modern": modern, "tuned": tuned}
 """By name: overrides of an agent's settings and of its run's, as a function of (task, algo, critic)."""
-_ONLY = "--preset {} exists only for these."
 
 
 def settings(name: str | None, task: str, algo: str, critic: str) -> tuple[dict[str, Any], dict[str, Any]]:
