@@ -1,11 +1,13 @@
 """What is searched, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mcclt import presets
 from mcclt.errors import ConfigError, MccltError
 from mcclt.tuning.space import Choices, Range, Space
 
@@ -42,7 +44,30 @@ def test_the_defaults_are_sound(algo: str) -> None:
     assert space.settings({}, dict.fromkeys(space.numbers, 0.3))["algo"] == algo
 
 
+SEARCHES = Path(__file__).parents[2] / "benchmarks/results/searches"
+
+
+def test_the_default_is_what_the_documented_search_declared() -> None:
+    declared = json.loads((SEARCHES / "HalfCheetah-v4-trpo-plain/search.json").read_text())
+    space = Space.default("trpo").fixing({"critic": "plain"})
+    assert json.loads(json.dumps(space.fixed)) == declared["space"]["fixed"]
+    assert [*space.numbers] == [*declared["space"]["search"]]
+
+
 GAMMA = {"gamma": {"low": 0.9, "high": 0.99}}
+
+
+def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
+    fixed = {"algo": "trpo", "cg_max_steps": 7}
+    space = Space.of({"base": "modern", "search": {**GAMMA, "critic": ["plain", "normal"]}, "fixed": fixed})
+    found = space.settings({"critic": "plain"}, {"gamma": 0.0})
+    widths = {"policy_hidden": (64, 64), "critic_hidden": (64, 64)}
+    own = fixed | {"gamma": 0.9, "critic": "plain"}
+    assert found == presets.modern("", "trpo", "plain") | widths | own
+    assert space.fixing({"algo": "ppo"}).fixed["target_kl"] is None, "the base follows the algorithm"
+    assert "gae_lambda" not in Space.default("ppo").fixed, "what is searched is not fixed by the base"
+    of_task = Space.of({"base": "paper", "search": GAMMA, "fixed": {"algo": "trpo"}}, "Ant-v5")
+    assert of_task.fixed == presets.paper("Ant", "trpo", "normal") | {"algo": "trpo"}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +75,11 @@ GAMMA = {"gamma": {"low": 0.9, "high": 0.99}}
     [
         ({}, "searches no number"),
         ({"search": {"critic": ["plain"]}}, "searches no number"),
-        ({"serach": GAMMA}, "has a table 'serach'"),
+        ({"serach": GAMMA}, "has 'serach': it may have"),
+        ({"base": "modem", "search": GAMMA}, "Unknown preset 'modem'. Did you mean 'modern'"),
+        ({"base": 3, "search": GAMMA}, "Unknown preset '3'"),
+        ({"base": "tuned", "search": GAMMA}, "Unknown task with tuned settings of PPO"),
+        ({"base": "modern", "search": {**GAMMA, "algo": ["ppo", "trpo"]}}, "base = 'modern' is not one for all"),
         ({"search": 3}, "must have tables"),
         ({"search": {"gama": {"low": 0, "high": 1}}}, "Did you mean 'gamma'"),
         ({"search": GAMMA, "fixed": {"gamma": 0.9}}, "both searches and fixes gamma"),

@@ -11,9 +11,9 @@ from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, seeds_of
 from mcclt.cli.machinery import Machinery, again
-from mcclt.config import AgentConfig, fields_of, parse_steps, require
+from mcclt.config import parse_steps, require
 from mcclt.console import plain_console
-from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ class Tune(Machinery):
     score: Literal["end", "area"] = "end"
     """end: the mean return of the last episodes; area: of all, so that learning early counts."""
     space: Path | None = None
-    """A TOML file with [search] and [fixed]; unset: the algorithm's own (the file says what it searched)."""
+    """A TOML file with [search], [fixed] and perhaps a base, a preset; unset: the algorithm's own, based on modern."""
     fix: Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", _fixes)] = ()
     """Settings that are given, not searched."""
     confirm: int = 3
@@ -119,19 +119,16 @@ class Tune(Machinery):
 
     def declared(self) -> tuple[Any, Any]:
         """The plan and the space that the flags speak of."""
-        from mcclt.experiments.setups import CHANGEABLE, literal
+        from mcclt.experiments.setups import literal
         from mcclt.tuning import Plan, Space
         from mcclt.tuning.search import rungs_of
 
-        space = Space.read(self.space) if self.space else Space.default(self.algo)
+        space = Space.read(self.space, self.task) if self.space else Space.default(self.algo)
         given: dict[str, Any] = {}
-        known = [*fields_of(AgentConfig), *CHANGEABLE]
         for text in self.fix:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ConfigError(f"--fix {text} is not allowed: write name=value, such as gamma=0.99.")
-            if name not in known:
-                raise UnknownNameError("setting", name, known)
             given[name] = literal(name, value)
         if self.space and "algo" in self.given:
             given["algo"] = self.algo

@@ -158,10 +158,6 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
             raise ConfigError(f"{text!r} is not allowed: {setting} is what makes the variant; choose another variant.")
         if setting in found:
             raise ConfigError(f"{text!r} is not allowed: it changes {setting} twice.")
-        known = [*fields_of(AgentConfig), *CHANGEABLE]
-        if setting not in known:
-            hint = "`mcclt train --help` lists all settings of an agent."
-            raise UnknownNameError("setting", setting, known, hint)
         found[setting] = literal(setting, value)
     canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
     return f"{name}@{canonical}" if found else name, found
@@ -173,9 +169,17 @@ def change(variant: str, settings: dict[str, Any]) -> str:
     return parse_variant(f"{variant}{'+' if '@' in variant else '@'}{text}")[0] if settings else variant
 
 
+def owner_of(setting: str) -> type:
+    """Who has a setting that a variant may change: the run, or the agent. An unknown one gets a suggestion."""
+    known = [*fields_of(AgentConfig), *CHANGEABLE]
+    if setting not in known:
+        raise UnknownNameError("setting", setting, known, "`mcclt train --help` lists all settings of an agent.")
+    return RunConfig if setting in CHANGEABLE else AgentConfig
+
+
 def literal(setting: str, text: str) -> Any:
-    """A setting's value (of an agent, or one of `CHANGEABLE`) as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64."""
-    owner = RunConfig if setting in CHANGEABLE else AgentConfig
+    """A setting's value as typed: 4, 0.5, 1e5, true, unset, a word, or 64,64."""
+    owner = owner_of(setting)
     value: Any = {"unset": None, "true": True, "false": False}.get(text.lower(), text)
     for kind in (float, int):
         with contextlib.suppress(ValueError):

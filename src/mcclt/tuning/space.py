@@ -1,6 +1,8 @@
 """What is searched: a range or choices for some settings, and what all agents have in common.
 
-A space is a TOML file with two tables:
+A space is a TOML file with two tables, and perhaps a base:
+
+    base = "modern"
 
     [search]
     learning_rate = { low = 1e-5, high = 1e-3, scale = "log" }
@@ -9,10 +11,11 @@ A space is a TOML file with two tables:
     steps_per_update = [2048, 4096]
 
     [fixed]
-    normalize_obs = true
+    minibatch_size = 128
 
 A setting that is only a number has a range (`linear`, `log`, or `complement`: 1 minus the setting on a logarithmic
-scale) or choices; any other has choices. Each combination of those others is a structure: a program of its own.
+scale) or choices; any other has choices. Each combination of those others is a structure: a program of its own. What is
+neither searched nor fixed is as the base has it, a preset; without one, at its default.
 """
 
 import importlib.resources
@@ -21,12 +24,14 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, fields_of, override, read_file
+from mcclt import presets
+from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, override, read_file
 from mcclt.errors import ConfigError, UnknownNameError, shown
-from mcclt.experiments.setups import CHANGEABLE
+from mcclt.experiments.setups import CHANGEABLE, owner_of
 
 SCALES = ("linear", "log", "complement")
 
@@ -71,34 +76,36 @@ class Space:
 
     numbers: Mapping[str, Range | Choices]
     structures: Mapping[str, Choices]
-    fixed: Mapping[str, Any]
+    own: Mapping[str, Any]
+    """Settings that it fixes itself."""
+    base: str | None = None
+    """The preset that it takes all others from."""
+    task: str = ""
+    """What is searched on, where presets differ by task."""
 
     @classmethod
-    def of(cls, data: Mapping[str, Any], source: object = "The space") -> "Space":
-        """Reads the two tables, or raises a `ConfigError` of one sentence."""
-        if unknown := [name for name in data if name not in ("search", "fixed")]:
-            raise ConfigError(f"{source} has a table {shown(unknown[0])}: it may have [search] and [fixed].")
+    def of(cls, data: Mapping[str, Any], task: str = "", source: object = "The space") -> "Space":
+        """Reads the two tables and the base, or raises a `ConfigError` of one sentence."""
+        if unknown := [name for name in data if name not in ("base", "search", "fixed")]:
+            raise ConfigError(f"{source} has {shown(unknown[0])}: it may have a base, and tables [search] and [fixed].")
         tables = [data.get(name, {}) for name in ("search", "fixed")]
         if not all(isinstance(table, Mapping) for table in tables):
             raise ConfigError(f"{source} must have tables [search] and [fixed].")
         search, fixed = tables
-        known = [*fields_of(AgentConfig), *CHANGEABLE]
-        for name in (*search, *fixed):
-            if name not in known:
-                raise UnknownNameError("setting", name, known)
         if both := [name for name in search if name in fixed]:
             raise ConfigError(f"{source} both searches and fixes {both[0]}: leave one out.")
         found = {name: _read(name, value) for name, value in search.items()}
         numbers = {name: one for name, one in found.items() if name in NUMBERS}
         others = {name: one for name, one in found.items() if isinstance(one, Choices) and name not in NUMBERS}
-        space = cls(numbers, others, {name: _value(name, value) for name, value in fixed.items()})
+        base = str(data["base"]) if "base" in data else None
+        space = cls(numbers, others, {name: _value(name, value) for name, value in fixed.items()}, base, task)
         space._check(source)
         return space
 
     @classmethod
-    def read(cls, path: Path) -> "Space":
+    def read(cls, path: Path, task: str = "") -> "Space":
         """From a TOML file."""
-        return cls.of(read_file(path), path)
+        return cls.of(read_file(path), task, path)
 
     @classmethod
     def default(cls, algo: str) -> "Space":
@@ -106,18 +113,32 @@ class Space:
         if algo not in ("ppo", "trpo"):
             raise ConfigError(f"There is no space for the algorithm {algo!r}: give one of your own, as a TOML file.")
         text = (importlib.resources.files("mcclt.tuning") / f"{algo}.toml").read_text(encoding="utf-8")
-        return cls.of(tomllib.loads(text), f"The space of {algo}")
+        return cls.of(tomllib.loads(text), source=f"The space of {algo}")
+
+    @cached_property
+    def fixed(self) -> dict[str, Any]:
+        """What all agents have in common."""
+        bases = []
+        for structure in self.all_structures():
+            algo, critic = ({**self.own, **structure}.get(n, getattr(AgentConfig, n)) for n in ("algo", "critic"))
+            of_run, of_agent = presets.settings(self.base, self.task, algo, critic)
+            bases.append(of_run | of_agent)
+        if any(base != bases[0] for base in bases):
+            raise ConfigError(f"base = {self.base!r} is not one for all that is searched: fix algo and critic.")
+        free = {name: _value(name, value) for name, value in bases[0].items() if name not in self.searched}
+        return free | dict(self.own)
+
+    @property
+    def searched(self) -> dict[str, Range | Choices]:
+        """All settings that differ."""
+        return {**self.numbers, **self.structures}
 
     def fixing(self, values: Mapping[str, Any]) -> "Space":
         """The same, with these settings given, and so not searched."""
-        known = [*fields_of(AgentConfig), *CHANGEABLE]
-        for name in values:
-            if name not in known:
-                raise UnknownNameError("setting", name, known)
         left = {name: one for name, one in self.numbers.items() if name not in values}
         others = {name: one for name, one in self.structures.items() if name not in values}
-        fixed = {**self.fixed, **{name: _value(name, value) for name, value in values.items()}}
-        space = replace(self, numbers=left, structures=others, fixed=fixed)
+        own = {**self.own, **{name: _value(name, value) for name, value in values.items()}}
+        space = replace(self, numbers=left, structures=others, own=own)
         space._check("The space")
         return space
 
@@ -160,11 +181,12 @@ def configured(run: RunConfig, settings: Mapping[str, Any]) -> tuple[RunConfig, 
 
 
 def _value(name: str, value: Any) -> Any:
-    return coerce(RunConfig if name in CHANGEABLE else AgentConfig, name, value)
+    return coerce(owner_of(name), name, value)
 
 
 def _read(name: str, value: Any) -> Range | Choices:
     """A range or choices, as a file or a program gives them."""
+    owner_of(name)
     if isinstance(value, list | tuple):
         if not value:
             raise ConfigError(f"{name} = [] leaves nothing to choose: give at least one value.")

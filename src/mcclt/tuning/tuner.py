@@ -118,8 +118,8 @@ class Tuner:
     def declared(self) -> dict[str, Any]:
         """What is searched and how, as plain data."""
         space = {
-            "search": {n: dataclasses.asdict(x) for n, x in {**self.space.numbers, **self.space.structures}.items()},
-            "fixed": dict(self.space.fixed),
+            "search": {name: dataclasses.asdict(one) for name, one in self.space.searched.items()},
+            "fixed": self.space.fixed,
         }
         return json.loads(json.dumps({"plan": dataclasses.asdict(self.plan), "space": space}))
 
