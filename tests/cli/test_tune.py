@@ -1,13 +1,20 @@
 """`mcclt tune`, as it is typed."""
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mcclt.cli import main
+from mcclt.cli.train import Train
 from mcclt.cli.tune import _duration
+from mcclt.experiments.analysis.stats import summarise
+from mcclt.experiments.setups import Setup
+from mcclt.tuning import Plan, confirm
+from mcclt.tuning.search import Trial
 from mcclt.tuning.tuner import Status
 
 SPACE = """
@@ -35,12 +42,15 @@ def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: py
     tune(tmp_path)
     said = capsys.readouterr().out
     assert "5 settings, 5 agents at once; compared at 160, 320, 800 steps" in said
-    assert "On fresh seeds" in said and "default" in said
+    assert "On fresh seeds" in said
+    default = "mcclt train InvertedDoublePendulum-v5 --algo ppo"
+    assert f"The default is what this trains:  {default}" in said
+    assert f"fresh seeds the default ({default}) gave" in (tmp_path / "s/best.toml").read_text()
     best = tomllib.loads((tmp_path / "s/best.toml").read_text())
     trials = json.loads((tmp_path / "s/trials.json").read_text())["trials"]
     assert best["gamma"] in {trial["settings"]["gamma"] for trial in trials} and len(trials) == 5
     page = (tmp_path / "s/search.html").read_text()
-    assert "setting-" in page and "What mattered" in page
+    assert "setting-" in page and "What mattered" in page and f"<code>{default}</code>" in page
     import optuna
 
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "s/optuna.log")))
@@ -51,6 +61,19 @@ def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: py
     before = (tmp_path / "s/best.toml").read_text()
     tune(tmp_path)  # all is there: the same again, and nothing is trained
     assert (tmp_path / "s/best.toml").read_text() == before
+
+
+@pytest.mark.parametrize("settings", [{"algo": "trpo", "gamma": 0.9}, {"max_episode_steps": 50, "critic": "plain"}])
+def test_the_default_is_what_its_command_trains(settings: dict[str, object]) -> None:
+    best = Trial(3, {}, {}, settings)
+    default, own = confirm.setups(Plan("Hopper-v5", 8, 1, (600,)), [best], episodes=5, engine="auto")
+    scores = np.zeros(2)
+    found = [confirm.Confirmed(default, None, scores, summarise(scores), 0.0, None)]
+    command, train, *words = shlex.split(confirm.default_command(found))
+    assert (command, train) == ("mcclt", "train")
+    typed = Train.parse([*words, "--steps", "600", "--final-episodes", "5"]).resolve()
+    assert Setup("default", typed) == default
+    assert own.agent != default.agent
 
 
 def test_the_cost_is_said_without_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

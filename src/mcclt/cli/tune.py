@@ -71,7 +71,7 @@ class Tune(Machinery):
     fix: Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", _fixes)] = ()
     """Settings that are given, not searched."""
     confirm: int = 3
-    """The best few are trained again on fresh seeds, beside the default; 0: none."""
+    """The best few are trained again on fresh seeds, beside what `mcclt train` takes by default; 0: none."""
     n_seeds: int | None = 10
     """Fresh seeds of the confirmation."""
     episodes: int = 100
@@ -269,6 +269,7 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 
 def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
     from mcclt.cli.tables import table_of
+    from mcclt.tuning.confirm import default_command
 
     columns = ("setting", "seeds", "middle half", "mean", "± SE", "against the default", "95 % interval")
     table = table_of(columns, "On fresh seeds")
@@ -281,3 +282,5 @@ def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
             row += [f"{one.against.low:+,.1f} … {one.against.high:+,.1f}" if known else "–"]
         table.add_row(*row)
     console.print(table)
+    if command := default_command(found):
+        console.print(f"The default is what this trains:  {command}", soft_wrap=True)

@@ -11,7 +11,7 @@ import numpy as np
 from mcclt.errors import MissingExtraError
 from mcclt.pages.rendering import count, render, short
 from mcclt.storage import files
-from mcclt.tuning.confirm import Confirmed, changed, name_of
+from mcclt.tuning.confirm import Confirmed, changed, default_command, name_of
 from mcclt.tuning.search import FAILED, Search, Trial, import_optuna
 from mcclt.tuning.tuner import Tuner
 
@@ -35,6 +35,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         winner=name_of(winner),
         settings=[(name, _word(value), _word(default)) for name, (value, default) in changed(winner.settings).items()],
         confirmed=confirmed,
+        default=default_command(confirmed),
         strip=_strip(confirmed),
         importance=_importance(tuner.searches),
         curves=_curves(tuner, trials),

@@ -1,12 +1,16 @@
-"""Whether what a search found was luck: the best few and the default, on seeds that no search has seen."""
+"""Whether what a search found was luck: the best few and the default, on seeds that no search has seen.
+
+The default is what `mcclt train` takes for the task and the algorithm when nothing else is said.
+"""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mcclt.config import UNSET, AgentConfig, RunConfig, fields_of, override
+from mcclt.config import UNSET, AgentConfig, RunConfig
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
 from mcclt.experiments.setups import CHANGEABLE, Setup
 from mcclt.experiments.store import Cell, Store
@@ -20,7 +24,7 @@ DEFAULT = "default"
 class Confirmed:
     """What became of a setting on fresh seeds."""
 
-    name: str
+    setup: Setup
     trial: Trial | None
     """None: the default."""
     scores: np.ndarray
@@ -30,10 +34,16 @@ class Confirmed:
     against: Comparison | None
     """The difference to the default; None of the default itself."""
 
+    @property
+    def name(self) -> str:
+        """default, or as `name_of` a trial."""
+        return self.setup.variant
+
 
 def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> list[Setup]:
     """The default and the best few settings, as experiments."""
-    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine)
+    limit = best[0].settings.get("max_episode_steps")  # another one, and returns could not be compared
+    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine, max_episode_steps=limit)
     algo = best[0].settings.get("algo", AgentConfig.algo)
     found = [_setup(DEFAULT, run, AgentConfig(algo=algo))]
     return found + [_setup(name_of(trial), *configured(run, trial.settings)) for trial in best]
@@ -56,16 +66,25 @@ def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[
     """The default first, then the settings, the one with the greatest mean of its middle half of seeds first."""
     series = {(s.task, s.name, s.digest): s for s in store.load().series}
     trials = {name_of(trial): trial for trial in best}
-    keys = dict.fromkeys(setup.key for setup, _ in cells)
-    scores = {key: series[key].scores for key in keys if key in series}
-    default = next((x for (_, name, _), x in scores.items() if name.endswith(f"-{DEFAULT}")), np.zeros(0))
+    setups = dict.fromkeys(setup for setup, _ in cells)
+    scores = {setup: series[setup.key].scores for setup in setups if setup.key in series}
+    default = next((x for setup, x in scores.items() if setup.variant == DEFAULT), np.zeros(0))
     found = []
-    for (_, name, _), own in scores.items():
-        short = name.partition("-")[2]
-        against = None if short == DEFAULT else compare(own, default, short, DEFAULT)
-        iqm = middle_half(own[np.isfinite(own)])
-        found.append(Confirmed(short, trials.get(short), own, summarise(own), iqm, against))
+    for setup, own in scores.items():
+        trial = trials.get(setup.variant)
+        against = None if trial is None else compare(own, default, setup.variant, DEFAULT)
+        found.append(Confirmed(setup, trial, own, summarise(own), middle_half(own[np.isfinite(own)]), against))
     return sorted(found, key=lambda one: (one.trial is not None, -one.iqm))
+
+
+def default_command(confirmed: Sequence[Confirmed]) -> str:
+    """What one types to train the default that was confirmed; nothing if none was."""
+    for one in confirmed:
+        if one.trial is None:
+            limit = one.setup.config.max_episode_steps
+            flags = [] if limit is None else ["--max-episode-steps", str(limit)]
+            return shlex.join(["mcclt", "train", one.setup.task, "--algo", one.setup.algo, *flags])
+    return ""
 
 
 def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
@@ -74,7 +93,7 @@ def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
     for one in confirmed:
         if one.trial is trial or one.trial is None:
             spread = f" ± {one.summary.se:,.1f}" if one.summary.n > 1 else ""
-            what = "these settings" if one.trial is trial else "the default"
+            what = "these settings" if one.trial is trial else f"the default ({default_command(confirmed)})"
             lines.append(
                 f"# On {one.summary.n} fresh seeds {what} gave {one.summary.mean:,.1f}{spread} (standard error)."
             )
@@ -99,8 +118,6 @@ def _toml(value: object) -> str:
 
 def changed(settings: dict[str, object]) -> dict[str, tuple[object, object]]:
     """The settings that are not the default's, each with the default's value."""
-    agent, run = AgentConfig(), RunConfig("")
-    own = override(agent, {name: value for name, value in settings.items() if name not in CHANGEABLE})
-    pairs = {n: (getattr(own, n), getattr(agent, n)) for n in fields_of(AgentConfig)}
-    pairs |= {n: (settings[n], getattr(run, n)) for n in CHANGEABLE if n in settings}
-    return {name: (value, default) for name, (value, default) in pairs.items() if value != default}
+    both = (configured(RunConfig(""), some) for some in (settings, {}))
+    own, default = ({**vars(agent), **{name: getattr(run, name) for name in CHANGEABLE}} for run, agent in both)
+    return {name: (value, default[name]) for name, value in own.items() if value != default[name]}
