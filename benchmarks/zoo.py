@@ -24,8 +24,9 @@ import render_docs
 
 from mcclt import __version__, evaluate_policy, load
 from mcclt.cli.train import ALGORITHM
-from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, to_dict
+from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.storage import runs
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.model import keepsake, only_seed, read_model
 from mcclt.zoo import FOLDER, SUFFIX, Card, cards
 

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "pages": {*BASE, "method", "envs", "storage", "training", "experiments", "tuning"},
     "cli": {*BASE, "method", "envs", "storage", "training", "experiments", "tuning", "pages", "interop", "zoo"},
     "zoo": {"errors", "storage"},
-    "config": {"errors", "storage"},
+    "config": {"errors"},
     "presets": {"config", "errors"},
     "console": set(),
     "errors": set(),

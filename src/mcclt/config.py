@@ -7,21 +7,17 @@ steps, and one `AgentConfig` per group of a population). This module does not im
 import dataclasses
 import difflib
 import functools
-import json
 import math
 import operator
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Literal
 
 from mcclt.errors import ConfigError, UnknownNameError, shown
-from mcclt.storage import files
 
 
 @dataclass(frozen=True)
@@ -470,55 +466,3 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` lists all settings.")
     return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Reads a TOML (or JSON) file: settings of a run and of its agents side by side, and [groups.NAME] tables."""
-    try:
-        text = files.read(path, LARGEST_FILE, pipes=True).decode()
-        if path.suffix == ".json":
-            data = json.loads(text, object_pairs_hook=_once)
-        else:
-            # Python's reader takes hours for a key of very many parts.
-            if any(part.count(".") > 100 for part in re.split(r"""[^\w"'. \t-]""", text)):
-                raise ValueError("a key has too many parts")
-            data = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The configuration {path} is not valid TOML or JSON: {str(error)[:200]}.") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"The configuration {path} must be a table of settings.")
-    return data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A table of JSON; a setting given twice is refused, as TOML does."""
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError(f"{next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))!r} appears twice")
-    return data
-
-
-LARGEST_FILE = 2**24
-"""Bytes of the largest configuration."""
-
-
-def to_dict(config: RunConfig) -> dict[str, Any]:
-    """A run's configuration as plain data, for JSON; `from_dict` reads it back."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(data: Mapping[str, Any]) -> RunConfig:
-    """Reads what `to_dict` wrote."""
-    if not isinstance(data, dict):
-        raise ConfigError("A run's configuration must be a table of settings.")
-    data = UNSTATED | data
-    groups = data.pop("groups", None)
-    if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):
-        raise ConfigError("A run's configuration must have a table of groups.")
-    if not isinstance(data.get("task"), str):
-        raise ConfigError("A run's configuration must name its task.")
-    configs = {name: override(AgentConfig(), group) for name, group in groups.items()}
-    base = RunConfig(task=data.pop("task"), groups=configs)
-    return override(base, data)

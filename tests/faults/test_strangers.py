@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 import mcclt
 from mcclt.cli.train import Train
-from mcclt.config import from_dict, read_file
 from mcclt.errors import MccltError
 from mcclt.experiments import store as stores
 from mcclt.storage import checkpoint, files, runs
+from mcclt.storage.configuration import from_dict, read_file
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config

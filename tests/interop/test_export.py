@@ -13,7 +13,6 @@ import pytest
 from gymnasium import spaces
 
 from mcclt import PPO, make_vec
-from mcclt.config import to_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError, MissingExtraError
 from mcclt.interop import export
 from mcclt.method.critics import CRITICS, Plain
@@ -21,6 +20,7 @@ from mcclt.method.learner import Learner, without_numbers
 from mcclt.method.nets import ACTIVATIONS
 from mcclt.method.weighting import WEIGHTINGS, AccuracySeeking
 from mcclt.storage import checkpoint
+from mcclt.storage.configuration import to_dict
 from mcclt.storage.metadata import spec_to_dict
 from mcclt.training.model import Model
 from mcclt.training.trainer import Trainer

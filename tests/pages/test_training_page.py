@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from browser import CONTRAST, needs_browser, opened, where_there_is_one
-from mcclt.config import VARIANTS, AgentConfig, RunConfig, to_dict
+from mcclt.config import VARIANTS, AgentConfig, RunConfig
 from mcclt.errors import ConfigError
 from mcclt.experiments.runs import read_runs
 from mcclt.pages import training
+from mcclt.storage.configuration import to_dict
 
 STEPS, UPDATES = 1000, 10
 CALIBRATION = {

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mcclt.config import to_dict
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import CheckpointError
 from mcclt.storage import metadata
+from mcclt.storage.configuration import to_dict
 from probes import run_config
 
 SPEC = EnvSpec("toy", "native", 3, 2, np.full(2, -np.inf, np.float32), np.array([1, 0.1], np.float32), 100, True)

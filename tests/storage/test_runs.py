@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcclt.config import from_dict
 from mcclt.errors import CheckpointError, ConfigError, MccltError
 from mcclt.storage import checkpoint, runs, trackers
+from mcclt.storage.configuration import from_dict
 from mcclt.storage.trackers import Row
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from test_fitting import SPEC, rollouts
 
-from mcclt.config import NUMBERS, PARTS, AgentConfig, RunConfig, fields_of, from_dict, numbers_of
+from mcclt.config import NUMBERS, PARTS, AgentConfig, RunConfig, fields_of, numbers_of
 from mcclt.method.learner import Learner
 from mcclt.method.settings import Structure, numbers
+from mcclt.storage.configuration import from_dict
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 

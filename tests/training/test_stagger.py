@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mcclt.config import RunConfig, from_dict, to_dict
+from mcclt.config import RunConfig
 from mcclt.envs import ENGINES
 from mcclt.errors import EnvironmentFault
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
 from mcclt.method.randomness import Purpose
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.collect import EpisodeStats, collect, staggered
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config

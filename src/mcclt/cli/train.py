@@ -13,20 +13,10 @@ from tyro.conf import Positional, Suppress
 from mcclt import presets
 from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
-from mcclt.config import (
-    FREE,
-    PARTS,
-    VARIANTS,
-    AgentConfig,
-    RunConfig,
-    coerce,
-    fields_of,
-    group_name,
-    override,
-    read_file,
-)
+from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
+from mcclt.storage.configuration import read_file
 
 if TYPE_CHECKING:
     from rich.console import Console

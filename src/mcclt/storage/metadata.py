@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import from_dict
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import CheckpointError, ConfigError
 from mcclt.storage.checkpoint import Arrays
+from mcclt.storage.configuration import from_dict
 
 
 def spec_to_dict(spec: EnvSpec) -> dict[str, Any]:

@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcclt.config import RunConfig, from_dict, to_dict
+from mcclt.config import RunConfig
 from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError
 from mcclt.storage import checkpoint, files, metadata, trackers
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.storage.trackers import Row, Tracker
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from mcclt.config import RunConfig, to_dict
+from mcclt.config import RunConfig
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.storage import files
+from mcclt.storage.configuration import to_dict
 
 Row = dict[str, Any]
 """Metrics of one agent after one update: `group`, `seed`, `update`, `step` and named numbers."""

@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets, zoo
-from mcclt.config import AgentConfig, RunConfig, fields_of, from_dict, group_name, override, parse_seeds
+from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -33,6 +33,7 @@ from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, files, metadata, runs
+from mcclt.storage.configuration import from_dict
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import Settings
 from mcclt.training.compilation import use_cache

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.config import FREE, AgentConfig, RunConfig, fields_of, from_dict, to_dict
+from mcclt.config import FREE, AgentConfig, RunConfig, fields_of
 from mcclt.envs import make_vec
 from mcclt.envs.api import EnvSpec, Key, VectorEnv
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -22,6 +22,7 @@ from mcclt.method.nets import Actor, Params
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.storage.trackers import Row
 from mcclt.training.backend import Evaluation, backend_of
 from mcclt.training.collect import EpisodeStats, Fault, FaultError, staggered

@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from mcclt import presets
-from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, override, read_file
+from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, override
 from mcclt.errors import ConfigError, UnknownNameError, shown
 from mcclt.experiments.setups import CHANGEABLE, owner_of
+from mcclt.storage.configuration import read_file
 
 SCALES = ("linear", "log", "complement")
 
