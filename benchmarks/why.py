@@ -30,7 +30,7 @@ from mcclt.experiments.figures import colour
 from mcclt.experiments.results import NAMES
 from mcclt.method.randomness import Purpose
 from mcclt.training.agent import Agent
-from mcclt.training.trainer import keys_of
+from mcclt.training.environments import keys_of
 
 RESULTS = Path(__file__).resolve().parent / "results" / "why.json"
 EPISODES, MOMENTS, RETURNS, HORIZON = 20, 2, 8, 250

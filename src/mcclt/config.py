@@ -337,6 +337,18 @@ class RunConfig:
         return -(-self.steps // self.steps_per_update)
 
 
+def with_decay(config: RunConfig) -> RunConfig:
+    """The configuration with the length of every decay settled, which a longer run later on does not change."""
+    groups = {name: settled(agent, config.steps) for name, agent in config.groups.items()}
+    return config if groups == config.groups else dataclasses.replace(config, groups=groups)
+
+
+def settled(agent: AgentConfig, steps: int) -> AgentConfig:
+    """With the length of its decay, if it has any: that of the run unless said."""
+    decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
+    return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
+
+
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)

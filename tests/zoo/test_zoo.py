@@ -19,8 +19,8 @@ from mcclt import PPO, evaluate_policy, load, make_vec, zoo
 from mcclt.cli.train import Train
 from mcclt.errors import UnknownNameError
 from mcclt.method.randomness import Purpose
+from mcclt.training.environments import keys_of
 from mcclt.training.evaluate import run_episodes
-from mcclt.training.trainer import keys_of
 from probes import PENDULUM, TINY
 
 CARDS = zoo.cards()

@@ -12,8 +12,9 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.config import RunConfig
 from mcclt.storage import runs
+from mcclt.training.boundary import new_episodes
 from mcclt.training.loop import Observer, run
-from mcclt.training.trainer import Trainer, new_episodes
+from mcclt.training.trainer import Trainer
 
 
 class Job:

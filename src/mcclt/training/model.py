@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets, zoo
-from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds
+from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, with_decay
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -36,12 +36,14 @@ from mcclt.storage import checkpoint, files, metadata, runs
 from mcclt.storage.configuration import from_dict
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import Settings
+from mcclt.training.boundary import new_episodes
 from mcclt.training.compilation import use_cache
+from mcclt.training.environments import make_envs
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
 from mcclt.training.progress import Display
-from mcclt.training.trainer import Trainer, make_envs, new_episodes, with_decay
+from mcclt.training.trainer import Trainer
 
 ELSEWHERE = {
     "algo": "choose PPO or TRPO",

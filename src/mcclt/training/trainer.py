@@ -12,39 +12,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.config import FREE, AgentConfig, RunConfig, fields_of
-from mcclt.envs import make_vec
-from mcclt.envs.api import EnvSpec, Key, VectorEnv
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
+from mcclt.config import AgentConfig, RunConfig, with_decay
+from mcclt.envs.api import EnvSpec, VectorEnv
+from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Rollout, without_numbers
+from mcclt.method.learner import AgentState, Learner, Rollout
 from mcclt.method.nets import Actor, Params
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata
-from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.storage.trackers import Row
+from mcclt.training import boundary
 from mcclt.training.backend import Evaluation, backend_of
+from mcclt.training.boundary import Boundary
 from mcclt.training.collect import EpisodeStats, Fault, FaultError, staggered
+from mcclt.training.environments import keys_of, make_envs
 from mcclt.training.evaluate import Episodes
 from mcclt.training.fitting import Fit, Learnt, fits_of
 from mcclt.training.logbook import Logbook
 from mcclt.training.population import Improve, Program, side_by_side, split
 
 TRAINING = "training"
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """Everything at the moment between two updates, from which a run continues exactly."""
-
-    update: int
-    learnt: Learnt
-    obs: np.ndarray
-    env_state: dict[str, np.ndarray] | None
-    stats: dict[str, np.ndarray]
-    status: tuple[str, ...]
-    last_fault: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -84,13 +72,7 @@ class Trainer:
                 for name, agent in config.groups.items()
             }
             for learner in self.learners.values():
-                members = learner.critic.members
-                if config.steps_per_update < members:
-                    raise ConfigError(f"members = {members} is more than steps_per_update allows.")
-                size, share = learner.config.minibatch_size, config.steps_per_update // members
-                if size is not None and size > share:
-                    of = "steps_per_update" if members == 1 else f"each of {members} members' share of the batch"
-                    raise ConfigError(f"minibatch_size = {size} is not allowed: it must be at most {share}, {of}.")
+                _check_shares(learner, config.steps_per_update)
         except ConfigError:
             self.env.close()
             raise
@@ -245,18 +227,6 @@ class Trainer:
         self._end_evaluation()
         self._log.waited(self.update, time.perf_counter() - started)
         return self._ready()
-
-    def _rewind(self, to: Boundary) -> None:
-        """Undoes a half-made update, so that training can go on in this process too."""
-        self.update, self._learnt, self.status = to.update, to.learnt, list(to.status)
-        self.stats = EpisodeStats.from_arrays(to.stats, self.stats.first_cuts)
-        self._last_fault = dict(to.last_fault)
-        if to.env_state is not None:
-            self.env.set_state(to.env_state)
-            self._obs = to.obs.copy()
-        else:
-            self._obs = None
-            self._start_together()
 
     def _collect(self) -> tuple[Rollout, list[Fault]]:
         noise = self._noise(np.array(self.seeds, np.uint32), np.array(self.ages, np.int32))
@@ -428,88 +398,54 @@ class Trainer:
     # --- checkpoints ---------------------------------------------------------------------------------------
 
     def _capture(self) -> Boundary:
-        assert self._obs is not None
+        """Everything as it is; of environments that nobody acted in yet there is nothing worth keeping."""
+        obs = None if self._obs is None else self._obs.copy()
         return Boundary(
             update=self.update,
             learnt=self._learnt,
-            obs=self._obs.copy(),
-            env_state=self.env.get_state() if self.spec.resumable else None,
+            obs=obs,
+            env_state=self.env.get_state() if obs is not None and self.spec.resumable else None,
             stats=self.stats.to_arrays(),
             status=tuple(self.status),
             last_fault=dict(self._last_fault),
         )
 
+    def _rewind(self, to: Boundary) -> None:
+        """Goes on from another moment; in new episodes, if the environments cannot go back to theirs."""
+        self.update, self._learnt, self.status = to.update, to.learnt, list(to.status)
+        self.stats = EpisodeStats.from_arrays(to.stats, self.stats.first_cuts)
+        self._last_fault = dict(to.last_fault)
+        if to.env_state is not None:
+            assert to.obs is not None
+            self.env.set_state(to.env_state)
+            self._obs = to.obs.copy()
+        else:
+            self._obs = None
+            self._start_together()
+
     def to_checkpoint(self) -> tuple[checkpoint.Arrays, dict[str, Any]]:
         """The last boundary as arrays and metadata for `checkpoint.save`."""
-        if self.boundary is None:  # nothing collected yet: there is no environment state worth keeping
-            stats = self.stats.to_arrays()
-            boundary = Boundary(
-                self.update, self._learnt, np.zeros(0), None, stats, tuple(self.status), self._last_fault
-            )
-        else:
-            boundary = self.boundary
-        arrays: checkpoint.Arrays = {}
-        for name, state in boundary.learnt.states.items():
-            arrays |= checkpoint.flatten(f"agents/{name}", without_numbers(state))
-        if boundary.env_state is not None:
-            arrays |= {f"env/{k}": v for k, v in boundary.env_state.items()} | {"obs": boundary.obs}
-        arrays |= {f"stats/{k}": v for k, v in boundary.stats.items()}
-        meta = {
-            "config": to_dict(self.config),
-            "spec": metadata.spec_to_dict(self.spec),
-            "update": boundary.update,
-            "status": list(boundary.status),
-            "last_fault": [[agent, update] for agent, update in boundary.last_fault.items()],
-        }
-        return arrays, meta
+        return (self.boundary or self._capture()).to_checkpoint(self.config, self.spec)
 
     def restore(self, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object) -> bool:
-        """Continues from a checkpoint of the same configuration.
+        """Continues from a checkpoint of the same configuration; one that does not fit leaves all as it was.
 
         Returns:
             Whether the environments continue exactly; otherwise they start new episodes.
         """
         metadata.check(arrays, meta, source)
-        if (begun := meta["spec"]["engine"]) != self.spec.engine:
-            raise CheckpointError(
-                f"{source} was begun with the {begun} engine, and this is the {self.spec.engine} engine: continue with "
-                f"--engine {begun}, or begin again."
-            )
-        if changed := differing(from_dict(meta["config"]), self.config):
-            name = changed[0]
-            raise CheckpointError(
-                f"{source} was trained with another {name} than its run now states: resume as it was."
-            )
-        if metadata.spec_to_dict(self.spec) != metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
-            raise CheckpointError(
-                f"{source} was trained on another version of {self.config.task} (spaces or limit differ)."
-            )
-        # First everything is looked at, then taken: what does not fit leaves the trainer as it was.
-        states = {}
-        for name, state in self.states.items():
-            stored = checkpoint.unflatten(f"agents/{name}", without_numbers(state), arrays, source)
-            states[name] = dataclasses.replace(jax.tree.map(jnp.asarray, stored), numbers=state.numbers)
-        stats, env_state, obs = self.stats.to_arrays(), None, None
-        if any(k.startswith("stats/") for k in arrays):
-            uncut = {"stats/cut_at": np.zeros_like(stats["cut_at"])}  # as in checkpoints from before there was stagger
-            stats = checkpoint.fitting("stats/", stats, uncut | arrays, source)
-        if self.spec.resumable and any(k.startswith("env/") for k in arrays):
-            # Simulators take arrays as they are: one of another shape would be read beyond its end.
-            env_state = checkpoint.fitting("env/", self.env.get_state(), arrays, source)
-            shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
-            obs = checkpoint.fitting("", {"obs": np.zeros(shape, np.float32)}, arrays, source)["obs"].copy()
-
+        boundary.check(meta, self.config, self.spec, source)
+        shape = (len(self.agents), self.config.n_envs, self.spec.obs_size)
+        now = dataclasses.replace(
+            self._capture(),
+            obs=np.zeros(shape, np.float32),
+            env_state=self.env.get_state() if self.spec.resumable else None,
+        )
+        self._rewind(now.restored(arrays, meta, source))
         self._evaluation, self._log = None, Logbook()
-        self._learnt = Learnt(states)
-        self.update, self.status = int(meta["update"]), list(meta["status"])
-        self._last_fault = {agent: update for agent, update in meta["last_fault"]}
-        self.stats = EpisodeStats.from_arrays(stats, self.stats.first_cuts)
-        if env_state is not None:
-            self.env.set_state(env_state)
-            self._obs = obs
+        if self._obs is not None:
             self.boundary = self._capture()
             return True
-        self._start_together()
         if self.update:  # other episodes than those the run began with
             self.env.close()
             self.env = self.make_env(Purpose.TRAIN_RESET, self.update, self.config.n_envs)
@@ -518,6 +454,16 @@ class Trainer:
 
 def _places(config: RunConfig) -> list[Place]:
     return [Place(name, seed, agent) for name, agent in config.groups.items() for seed in config.seeds]
+
+
+def _check_shares(learner: Learner, batch: int) -> None:
+    """Raises unless each member of a critic has its share of a batch, and a minibatch is no more than that."""
+    members, size = learner.critic.members, learner.config.minibatch_size
+    if batch < members:
+        raise ConfigError(f"members = {members} is more than steps_per_update allows.")
+    if size is not None and size > (share := batch // members):
+        of = "steps_per_update" if members == 1 else f"each of {members} members' share of the batch"
+        raise ConfigError(f"minibatch_size = {size} is not allowed: it must be at most {share}, {of}.")
 
 
 def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
@@ -537,54 +483,6 @@ def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
 
     kept = jax.tree.map(choose, old, new)
     return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))
-
-
-def keys_of(seeds: Sequence[int], purpose: Purpose, index: int | Sequence[int], n_envs: int) -> list[Key]:
-    """Names of the environments of each agent; `index` is the round of all, or of each."""
-    rounds = [index] * len(seeds) if isinstance(index, int) else index
-    return [(seed, int(purpose), i, e) for seed, i in zip(seeds, rounds, strict=True) for e in range(n_envs)]
-
-
-def make_envs(
-    config: RunConfig,
-    source: object,
-    seeds: Sequence[int],
-    purpose: Purpose,
-    index: int | Sequence[int],
-    n_envs: int,
-) -> VectorEnv:
-    """`n_envs` environments for each of the agents' seeds; `index` names the round of an evaluation."""
-    return make_vec(
-        source,
-        keys_of(seeds, purpose, index, n_envs),
-        engine=config.engine,
-        max_episode_steps=config.max_episode_steps,
-        num_threads=config.threads,
-        step_timeout=config.step_timeout,
-        brief=purpose != Purpose.TRAIN_RESET,  # evaluation makes fresh environments each time
-    )
-
-
-def with_decay(config: RunConfig) -> RunConfig:
-    """The configuration with the length of every decay settled, which a longer run later on does not change."""
-    groups = {name: settled(agent, config.steps) for name, agent in config.groups.items()}
-    return config if groups == config.groups else dataclasses.replace(config, groups=groups)
-
-
-def settled(agent: AgentConfig, steps: int) -> AgentConfig:
-    """With the length of its decay, if it has any: that of the run unless said."""
-    decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
-    return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
-
-
-def differing(a: RunConfig, b: RunConfig) -> list[str]:
-    """The settings, other than those of `FREE`, in which two configurations differ."""
-    return [n for n in fields_of(RunConfig) if n not in FREE and getattr(a, n) != getattr(b, n)]
-
-
-def new_episodes(spec: EnvSpec) -> str:
-    """What to say where episodes cannot be continued."""
-    return f"This checkpoint has no state of the {spec.engine!r} engine: training continues with new episodes."
 
 
 def crossed(step: int, stride: int, period: int) -> bool:

@@ -12,14 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcclt.config import AgentConfig, RunConfig
+from mcclt.config import AgentConfig, RunConfig, settled
 from mcclt.errors import ConfigError
 from mcclt.method.learner import STEPS, AgentState, Learner
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.training.collect import EpisodeStats
+from mcclt.training.environments import keys_of
 from mcclt.training.fitting import Learnt
-from mcclt.training.trainer import TRAINING, Place, Trainer, keys_of, settled
+from mcclt.training.trainer import TRAINING, Place, Trainer
 
 GROUP = "trial"
 
