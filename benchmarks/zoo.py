@@ -27,7 +27,7 @@ from mcclt.cli.train import ALGORITHM
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.storage import runs
 from mcclt.storage.configuration import from_dict, to_dict
-from mcclt.training.model import keepsake, only_seed, read_model
+from mcclt.training.saved import keepsake, only_seed, read_model
 from mcclt.zoo import FOLDER, SUFFIX, Card, cards
 
 EPISODES = 100

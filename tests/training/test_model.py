@@ -15,8 +15,9 @@ import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
-from mcclt.training.arguments import Settings
-from mcclt.training.model import ELSEWHERE, Model, read_model
+from mcclt.training.arguments import ELSEWHERE, Settings
+from mcclt.training.model import Model
+from mcclt.training.saved import read_model
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
 

@@ -35,7 +35,8 @@ class Evaluate(Command):
         from mcclt.cli.tables import evaluation_data, show_returns
 
         require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
-        from mcclt.training.model import evaluate_policy, load, read_model
+        from mcclt.training.model import evaluate_policy, load
+        from mcclt.training.saved import read_model
 
         _, meta, _ = read_model(self.model)
         agents, rows, steps = [], [], []

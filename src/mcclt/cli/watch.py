@@ -88,7 +88,8 @@ class Watch(Command):
 
     def _agents(self) -> list[tuple[str, "Model", int]]:
         """Those to show, each with a name for its group: where two would be called the same, with the path."""
-        from mcclt.training.model import load, read_model
+        from mcclt.training.model import load
+        from mcclt.training.saved import read_model
 
         groups = {path: list(read_model(path)[1]["config"]["groups"]) for path in self.model}
         known = list(dict.fromkeys(name for own in groups.values() for name in own))

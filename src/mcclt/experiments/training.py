@@ -26,8 +26,8 @@ from mcclt.storage.trackers import Row
 from mcclt.training.agent import Agent
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
-from mcclt.training.model import keepsake, only_group, only_seed
 from mcclt.training.population import map_agents
+from mcclt.training.saved import keepsake, only_group, only_seed
 from mcclt.training.trainer import TRAINING, Trainer
 
 PROBE_EPISODES = 8

@@ -74,3 +74,29 @@ class Settings(TypedDict, total=False):
     checkpoint_freq: int
     on_nan: Literal["raise", "stop", "restart"]
     step_timeout: float | None
+
+
+ELSEWHERE = {
+    "algo": "choose PPO or TRPO",
+    "task": "it is the first argument",
+    "seeds": "use seed=, one or a list",
+    "steps": "pass it to learn(total_timesteps)",
+    "groups": "`mcclt train --config` trains several groups",
+    # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
+    "policy_kwargs": "use policy_hidden=(64, 64), policy_activation=, critic_hidden=, critic_activation=, ortho_init=, "
+    "log_std_init=",
+    "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
+    "batch_size": "use minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
+    "n_epochs": "use policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
+    "n_critic_updates": "use critic_iterations",
+    "sub_sampling_factor": "the whole batch is used",
+    "clip_range_vf": "the critic's loss is not clipped",
+    "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
+    "use_sde": "there is no state-dependent exploration",
+    "sde_sample_freq": "there is no state-dependent exploration",
+    "rollout_buffer_class": "rollouts are arrays of one update",
+    "rollout_buffer_kwargs": "rollouts are arrays of one update",
+    "stats_window_size": "returns are averaged over the last 100 episodes",
+    "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
+}
+"""Settings that are not keyword arguments of a model, and what to say instead."""

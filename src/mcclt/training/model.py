@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from mcclt import presets, zoo
+from mcclt import presets
 from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, with_decay
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
@@ -32,10 +32,10 @@ from mcclt.interop import sb3
 from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
-from mcclt.storage import checkpoint, files, metadata, runs
+from mcclt.storage import checkpoint, metadata, runs
 from mcclt.storage.configuration import from_dict
 from mcclt.training.agent import Agent, ValueDistribution
-from mcclt.training.arguments import Settings
+from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.boundary import new_episodes
 from mcclt.training.compilation import use_cache
 from mcclt.training.environments import make_envs
@@ -43,32 +43,8 @@ from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
 from mcclt.training.progress import Display
+from mcclt.training.saved import only_group, only_seed, read_model, with_suffix
 from mcclt.training.trainer import Trainer
-
-ELSEWHERE = {
-    "algo": "choose PPO or TRPO",
-    "task": "it is the first argument",
-    "seeds": "use seed=, one or a list",
-    "steps": "pass it to learn(total_timesteps)",
-    "groups": "`mcclt train --config` trains several groups",
-    # Stable-Baselines3's, where ours have other names or meanings (docs/from_sb3.md).
-    "policy_kwargs": "use policy_hidden=(64, 64), policy_activation=, critic_hidden=, critic_activation=, ortho_init=, "
-    "log_std_init=",
-    "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
-    "batch_size": "use minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
-    "n_epochs": "use policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
-    "n_critic_updates": "use critic_iterations",
-    "sub_sampling_factor": "the whole batch is used",
-    "clip_range_vf": "the critic's loss is not clipped",
-    "vf_coef": "policy and critic share no parameters; critic_learning_rate is the critic's own",
-    "use_sde": "there is no state-dependent exploration",
-    "sde_sample_freq": "there is no state-dependent exploration",
-    "rollout_buffer_class": "rollouts are arrays of one update",
-    "rollout_buffer_kwargs": "rollouts are arrays of one update",
-    "stats_window_size": "returns are averaged over the last 100 episodes",
-    "device": "JAX chooses it; the environment variable JAX_PLATFORMS overrides",
-}
-"""Settings that are not keyword arguments of a model, and what to say instead."""
 
 
 class Model(sb3.Methods):
@@ -420,79 +396,6 @@ def remade(env: gym.Env) -> object:
 def _numbered(folder: Path, name: str) -> Path:
     """PPO_1, PPO_2, ...: the first that is not there yet, as Stable-Baselines3 names them."""
     return next(path for i in itertools.count(1) if not (path := folder / f"{name}_{i}").exists())
-
-
-def with_suffix(path: str | Path) -> Path:
-    """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
-    path = Path(path)
-    path = path.with_suffix("") if path.suffix == ".zip" else path
-    return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
-
-
-def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
-    """The arrays and metadata of a saved model, of a run's newest good checkpoint, or of an agent kept elsewhere."""
-    path = _kept(zoo.located(path))
-    if path.is_dir():
-        arrays, meta, source, passed = runs.load_latest(path)
-        for line in passed:
-            warnings.warn(f"Skipped: {line} Used instead: {source}", stacklevel=3)
-        return arrays, meta, source
-    source = path if path.is_file() else with_suffix(path)
-    arrays, meta = checkpoint.load(source)
-    metadata.check(arrays, meta, source)
-    return arrays, meta, source
-
-
-def _kept(path: Path) -> Path:
-    """The agent that a store kept beside a cell (STORE/cells/…/seed-0.json); any other path as it is."""
-    if path.suffix != ".json" or len(path.parts) < 5 or path.parts[-5] != "cells":
-        return path
-    agent = path.parents[4].joinpath("agents", *path.parts[-4:-1], f"{path.stem}{checkpoint.SUFFIX}.xz")
-    if not agent.is_file():
-        raise CheckpointError(f"{path} is a result whose agent was not kept: --keep-agents, with a new --store, does.")
-    return agent
-
-
-def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tuple[checkpoint.Arrays, dict[str, Any]]:
-    """One group of a checkpoint; of several, the environments' state (which is everybody's) is left behind."""
-    groups = list(meta["config"]["groups"])
-    if len(groups) == 1:
-        return arrays, meta
-    seeds = len(meta["config"]["seeds"])
-    # One group alone may be small enough for another engine: it keeps its own.
-    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}, "engine": meta["spec"]["engine"]}
-    kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
-    return kept, meta | {"config": config} | only_agents(meta, groups.index(name) * seeds, seeds)
-
-
-def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tuple[checkpoint.Arrays, dict[str, Any]]:
-    """One agent of a checkpoint with one group; of several, the environments' state is left behind."""
-    seeds = meta["config"]["seeds"]
-    if len(seeds) == 1:
-        return arrays, meta
-    # One agent alone may be small enough for another engine: it keeps its own.
-    config = meta["config"] | {"seeds": [seeds[index]], "engine": meta["spec"]["engine"]}
-    kept = {k: v[index : index + 1] for k, v in arrays.items() if k.startswith("agents/")}
-    return kept, meta | {"config": config} | only_agents(meta, index, 1)
-
-
-def keepsake(arrays: checkpoint.Arrays, meta: dict[str, Any]) -> bytes:
-    """A compressed model of one agent: what it does and believes; its optimisers would start afresh."""
-    kept = {
-        name: np.zeros_like(x) if name.split("/")[2] in ("policy_opt", "critic_opt") else x
-        for name, x in arrays.items()
-        if name.startswith("agents/")
-    }
-    return files.compress(checkpoint.encode(kept, meta), quickly=True)
-
-
-def only_agents(meta: dict[str, Any], first: int, count: int) -> dict[str, Any]:
-    """What a checkpoint says of `count` agents, the first of them at `first`."""
-    last = first + count
-    return {
-        "status": meta["status"][first:last],
-        "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < last],
-    }
 
 
 def evaluate_policy(
