@@ -173,6 +173,17 @@ def test_widths_behind_commas(mcclt: Cli, made_up: list[Unit]) -> None:
     assert widths == [(8, 9), (128, 128), (7,)]
 
 
+def test_tuned_settings_bring_their_algorithm(mcclt: Cli, made_up: list[Unit]) -> None:
+    args = ["compare", "HalfCheetah,Swimmer,BipedalWalker", "--settings", "tuned", "--variants", "plain"]
+    mcclt(*args, "--n-seeds", "1")
+    assert [u.setups[0].name for u in made_up] == ["trpo-plain", "trpo-plain", "ppo-plain"]
+    _, err = mcclt(*args, "--algo", "ppo", code=2)
+    assert "On HalfCheetah take --algo trpo." in err
+    made_up.clear()
+    mcclt("compare", "HalfCheetah", "--variants", "plain", "--n-seeds", "1")
+    assert [u.setups[0].name for u in made_up] == ["ppo-plain"]
+
+
 def test_population(mcclt: Cli, made_up: list[Unit]) -> None:
     mcclt("compare", "Hopper", "--variants", "plain", "--n-seeds", "10", "--population", "4")
     assert [len(u.seeds) for u in made_up] == [4, 4, 2]

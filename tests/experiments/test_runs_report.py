@@ -85,8 +85,30 @@ def test_the_page(two: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert "a/config.json" in page and 'http-equiv="refresh"' not in page
     main(["report", "a", "--follow"])  # it is finished: once
     assert "Report: a/report/report.html" in capsys.readouterr().out
-    wrong = {"a,nowhere": "nowhere is not a run directory", "nowhere": "--follow is for a run that goes on"}
+    Path("store").mkdir()
+    wrong = {"a,store": "store is not a run directory", "store": "--follow is for a run that goes on"}
     for words, said in wrong.items():
         with pytest.raises(SystemExit):
             main(["report", words, "--follow"])
         assert said in capsys.readouterr().err
+
+
+def test_following_waits_for_a_run_to_begin(
+    two: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits = iter([lambda: Path("soon").mkdir(), lambda: shutil.copytree("a", "soon", dirs_exist_ok=True)])
+    monkeypatch.setattr("time.sleep", lambda seconds: next(waits)())
+    main(["report", "soon", "--follow"])
+    assert capsys.readouterr().out == (
+        "Waiting for the run soon to begin; Ctrl-C ends that.\nReport: soon/report/report.html\n"
+    )
+
+
+def test_ctrl_c_ends_the_wait_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(tmp_path / "never"), "--follow"])
+    assert end.value.code == 130 and not (tmp_path / "never").exists()

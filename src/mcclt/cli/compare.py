@@ -1,12 +1,12 @@
 """`mcclt compare`."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional
 
+from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery, end
 from mcclt.config import require
@@ -32,7 +32,7 @@ class Compare(Machinery):
     """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore) or ours (inverse-variance, hl-gauss,
     hl-gauss-nw), settings changed behind an @: mcclt@n_quantiles=4+guide=symmetric."""
     algo: Comma = ("ppo",)
-    """ppo, trpo or both."""
+    """ppo, trpo or both; with --settings tuned, unless named, the better one on each task."""
     n_seeds: int | None = 10
     """How many seeds: 10 trains the seeds 0 to 9."""
     steps: Steps = 1_000_000
@@ -50,8 +50,12 @@ class Compare(Machinery):
 
         run = {"steps": self.steps, "final_episodes": self.episodes, "engine": self.engine}
         seeds = self.named_seeds()
-        chosen = itertools.product(self.tasks, self.algo, self.variants)
-        setups = [make_setup(task, algo, variant, self.settings, **run) for task, algo, variant in chosen]
+        setups = [
+            make_setup(task, algo, variant, self.settings, **run)
+            for task in self.tasks
+            for algo in self._algos(task)
+            for variant in self.variants
+        ]
         cells = [(setup, seed) for setup in setups for seed in seeds]
         if not cells:
             raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
@@ -62,6 +66,14 @@ class Compare(Machinery):
         tally = self.compute(store, cells, console)
         _show(store, cells, console)
         end(store, tally, console)
+
+    def _algos(self, task: str) -> tuple[str, ...]:
+        """Those that were named; otherwise the one that the settings have for the task."""
+        from mcclt.experiments.setups import PRESET_OF
+
+        if "algo" in self.given:
+            return self.algo
+        return tuple(presets.algorithm(PRESET_OF[self.settings], task, algo) for algo in self.algo)
 
 
 def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:

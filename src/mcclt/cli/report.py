@@ -29,10 +29,12 @@ class Report(Command):
     out: Path | None = None
     """Where to write; unset: report in the (first) directory."""
     follow: bool = False
-    """Write it again every ten seconds while runs go on; an open page updates itself."""
+    """Write it again every ten seconds while runs go on; an open page updates itself. Waits for one not begun yet."""
 
     def run(self) -> None:
         """Writes the report, and says what is wrong with the store."""
+        if self.follow:
+            _wait([path for path in self.store if not path.exists()])
         trained = [path for path in self.store if (path / "config.json").is_file()]
         if len(trained) < len(self.store) and len(self.store) > 1:
             other = next(path for path in self.store if path not in trained)
@@ -75,6 +77,14 @@ class Report(Command):
                 return
             with console.status("" if told else "Waiting for the first update"):
                 time.sleep(EVERY)
+
+
+def _wait(paths: Sequence[Path]) -> None:
+    """Until all of these runs have begun."""
+    for path in paths:
+        plain_console().print(f"Waiting for the run {path} to begin; Ctrl-C ends that.", soft_wrap=True)
+        while not (path / "config.json").is_file():
+            time.sleep(1)
 
 
 def _say(path: Path, sentences: Sequence[str]) -> None:
