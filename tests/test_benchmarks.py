@@ -13,8 +13,10 @@ import pytest
 import scipy.stats
 
 import mcclt
+from mcclt.cli import main
 from mcclt.config import RunConfig
 from mcclt.tuning.space import Space, configured
+from probes import TINY, flags
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "results"
@@ -159,3 +161,46 @@ def test_why_finds_the_ceiling_of_errors_that_are_known(script: Any) -> None:
     assert found["σ, spread"] > 0.9
     exact = why.ranks(record | {"returns": np.zeros((400, 16))})
     assert (exact["E"], why.ceiling([exact["halves"]])) == (pytest.approx(1), pytest.approx(1))
+
+
+# --- minutes.py ---------------------------------------------------------------------------------------------------
+
+
+def test_minutes_are_those_of_training_alone(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minutes = script("minutes")
+    small = flags(**TINY, n_envs=2, steps_per_update=16, threads=1)
+    monkeypatch.setattr(minutes, "EVERY", 16)
+
+    def here(words: list[Any], **_: Any) -> None:
+        main([*map(str, words[words.index("mcclt") + 1 :]), *small, "--quiet"])
+
+    monkeypatch.setattr(minutes, "subprocess", SimpleNamespace(run=here, DEVNULL=None))
+    points = minutes.ours("InvertedDoublePendulum-v5", [0, 3], 1, 30, 32, tmp_path)
+    lines = (tmp_path / "core-1/metrics.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["seed"] == 3]
+    last = points[-1]
+    assert [(p["seed"], p["steps"]) for p in points] == [(0, 16), (3, 16), (0, 32), (3, 32)]
+    assert last["return"] == rows[-1]["eval/mean_reward"]
+    assert last["seconds"] == pytest.approx(sum(row["time/collect"] + row["time/learn"] for row in rows))
+    assert all(row["time/evaluate"] > 0 for row in rows), "which is not counted"
+
+
+def test_minutes_draws_each_seed_and_their_mean(script: Any, tmp_path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    curves = {0: [10, 30], 1: [20, 50, 70]}  # the mean goes as far as both
+    points = [
+        {"seed": seed, "steps": k, "seconds": 60.0 * k, "return": value}
+        for seed, curve in curves.items()
+        for k, value in enumerate(curve)
+    ]
+    (tmp_path / "Hopper-v4-mcclt.json").write_text(json.dumps(points))
+    script("minutes").draw(tmp_path, tmp_path / "minutes.png")
+    try:
+        (axis,) = plt.gcf().axes
+        drawn = [line.get_xydata().tolist() for line in axis.lines]
+        assert axis.get_title() == "Hopper-v4"
+        assert drawn == [[[0, 10], [1, 30]], [[0, 20], [1, 50], [2, 70]], [[0, 15], [1, 40]]]
+    finally:
+        plt.close()
+    assert (tmp_path / "minutes.png").read_bytes().startswith(b"\x89PNG")
