@@ -1,7 +1,9 @@
-"""What commands print on."""
+"""What commands print on, and how they say a sentence."""
 
 import os
+import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +12,9 @@ if TYPE_CHECKING:
 WIDE = 130
 """Columns of text where there is no terminal: tables in a file are not cut."""
 
+TYPED = re.compile(r"  (\S.*?)(?:  |$)|(`[^`]*`)", re.MULTILINE)
+"""What is to be typed, or shown as it is: between two spaces, or between backticks."""
+
 
 def plain_console() -> "Console":
     """A console that prints what it is given: no markup, emoji or colours found in the text."""
@@ -17,3 +22,16 @@ def plain_console() -> "Console":
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, markup=False, emoji=False, width=None if known else WIDE)
+
+
+def say(console: "Console", text: str) -> None:
+    """Prints sentences: folded on a terminal, as they are elsewhere."""
+    text = folded(text, console.width) if console.is_terminal else text
+    console.print(text, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+def folded(text: str, width: int) -> str:
+    """Lines of so many columns, broken between words; what is to be typed, and a long word, stay whole to be copied."""
+    whole = TYPED.sub(lambda m: m[0].replace(typed := m[1] or m[2], typed.replace(" ", "\xa0")), text)
+    lines = (textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in whole.split("\n"))
+    return "\n".join(lines).replace("\xa0", " ")

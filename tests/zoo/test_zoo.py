@@ -94,7 +94,7 @@ def test_zoo_lists_them(mcclt: Cli) -> None:
     out, _ = mcclt("zoo")
     for card in CARDS:
         (line,) = [line for line in out.splitlines() if f" {card.task} " in line]
-        seed = f"{card.seed} of {len(card.seeds)}"
+        seed = f" {card.seed} │ {len(card.seeds):>2} "
         for word in (f"{card.algo} {card.critic}", card.score, seed):
             assert word in line
         assert f"{card.model().stat().st_size / 1000:.0f} kB" in line

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import io
 import operator
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import tyro
 
 from mcclt import interrupts
 from mcclt.cli.command import Command, form_of
+from mcclt.console import folded
 from mcclt.errors import ConfigError, MccltError, UnknownNameError
 from mcclt.training import plugins
 
@@ -41,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(1) from None
     except (MccltError, OSError) as error:  # the latter: a path that cannot even be looked at
-        print(f"mcclt: {error}", file=sys.stderr)
+        text = f"mcclt: {error}"
+        print(folded(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -10,7 +10,7 @@ from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery, end
 from mcclt.config import require
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,4 +97,4 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
             table.add_row(*words)
         console.print(table)
     for why in dict.fromkeys(r.against.why for rows in found.values() for r in rows if r.against and r.against.why):
-        console.print(why, soft_wrap=True)
+        say(console, why)

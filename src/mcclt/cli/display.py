@@ -1,11 +1,13 @@
 """What a person sees while a plan is computed or a search goes on: live bars on a terminal, plain lines elsewhere."""
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from mcclt.console import say
 from mcclt.experiments.units import Unit
 from mcclt.pages.rendering import count
 
@@ -36,7 +38,7 @@ class _Bars:
 
     def say(self, text: str) -> None:
         """Prints above the bars."""
-        self.console.print(text, soft_wrap=True)
+        say(self.console, text)
 
     def now_and_then(self, text: str) -> None:
         """Prints a line where there are no bars, but not too often."""
@@ -57,9 +59,14 @@ class SearchDisplay(_Bars):
         judged = sum(bool(trial.scores) for trial in status.trials)
         best = f"best {status.best.scores[-1]:,.0f}" if status.best else "no score yet"
         speed = status.steps / max(status.seconds, 1e-9)
-        text = f"{judged}/{status.planned} settings  {best}  {status.busy}/{status.places} busy  {speed:,.0f} steps/s"
+        busy = f"{status.busy}/{status.places} busy  " if status.places else ""
+        text = f"{judged}/{status.planned} settings  {best}  {busy}{speed:,.0f} steps/s"
         self.bars.update(self._task, completed=status.steps, total=max(status.expected, status.steps), text=text)
         self.now_and_then(f"{status.steps:>12,} / {status.expected:,} steps  {text}")
+
+    def end(self, status: "Status") -> None:
+        """Shows what it came to, with a full bar: how many steps it takes is known only now."""
+        self.show(dataclasses.replace(status, expected=status.steps))
 
 
 class PlanDisplay(_Bars):

@@ -4,7 +4,10 @@ import json
 from dataclasses import dataclass
 
 from mcclt.cli.command import Command
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
+
+EVERYWHERE = "gymnasium-async"
+"""The engine that every task has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +27,16 @@ class Envs(Command):
             return
         from mcclt.cli.tables import table_of
 
-        columns = ("task", "engine", "version", "limit", "exact resume", "other engines")
-        table = table_of(columns, "Tasks (any other Gymnasium id works too)", left=columns)
-        table.columns[0].no_wrap = True
+        columns = ("task", "engine", "limit", "exact resume", "also")
+        table = table_of(columns, "Tasks (any other Gymnasium id works too)", left=("engine", "exact resume", "also"))
+        for column in (table.columns[0], table.columns[-1]):
+            column.no_wrap = True
         for row in rows:
-            others = ", ".join(e for e in row.engines if e != row.engine)
-            exact = "yes" if row.resumable else "new episodes"
-            table.add_row(row.task, row.engine, row.version, str(row.max_episode_steps or "–"), exact, others)
-        plain_console().print(table)
+            others = ", ".join(e for e in row.engines if e not in (row.engine, EVERYWHERE))
+            exact = "yes" if row.resumable else "no"
+            table.add_row(row.task, row.engine, str(row.max_episode_steps or "–"), exact, others)
+        console = plain_console()
+        console.print(table)
+        versions = ", ".join(dict.fromkeys(row.version for row in rows if row.version))
+        say(console, f"{EVERYWHERE} steps all of them, too. Here: {versions}.")
+        say(console, "Exact resume: a checkpoint goes on in the middle of an episode; elsewhere, with new episodes.")

@@ -14,6 +14,7 @@ from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Seeds, seeds_of
 from mcclt.config import RunConfig, require
+from mcclt.console import say
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Machinery(Command):
         todo = store.missing(cells)
         bare = self.keep_agents and sum(store.has(cell) and not store.agent_file(cell).exists() for cell in cells)
         if bare:
-            console.print(f"{bare} of the results already there were computed without --keep-agents: no agent is kept.")
+            say(console, f"{bare} of the results already there were computed without --keep-agents: no agent is kept.")
         if not todo:
             return Tally(there=len(cells))
         use_cache()
@@ -126,12 +127,12 @@ class Machinery(Command):
             mix = self.on_gpu
             workers = stack.enter_context(contextlib.closing(self._workers(store, display, pin=not mix)))
             if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
-                console.print(advice, soft_wrap=True)
+                say(console, advice)
             population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
-                console.print("\nInterrupted; nothing is lost. Continue with\n  " + again(), soft_wrap=True)
+                say(console, "\nInterrupted; nothing is lost. Continue with\n  " + again())
                 raise SystemExit(interrupts.exit_code(error)) from None
 
     def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
@@ -192,15 +193,13 @@ def end(store: "Store", tally: "Tally", console: "Console") -> None:
     from mcclt.pages.rendering import count
 
     if tally.elsewhere:
-        console.print(f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
+        say(console, f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
     results = store.load()
     for sentence in (*results.problems, *results.notes):
-        console.print(sentence, soft_wrap=True)
-    console.print(
-        f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}", soft_wrap=True
-    )
+        say(console, sentence)
+    say(console, f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}")
     if results.series or results.timings:
-        console.print(f"Report: {report.write(results, store.path / 'report')}", soft_wrap=True)
+        say(console, f"Report: {report.write(results, store.path / 'report')}")
     if tally.failures:
         first, *rest = tally.failures
         more = f" (and {len(rest)} more)" if rest else ""

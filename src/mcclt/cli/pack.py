@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class Pack(Command):
         done = (pack.unpack if self.unpack else pack.pack)(Store(self.store))
         console = plain_console()
         for sentence in done.problems:
-            console.print(sentence, soft_wrap=True)
-        console.print(
+            say(console, sentence)
+        say(
+            console,
             f"{count(done.cells, 'cell')} {'unpacked' if self.unpack else 'packed'}: "
             f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB."
             if done.cells
             else f"Nothing to {'unpack' if self.unpack else 'pack'}.",
-            soft_wrap=True,
         )

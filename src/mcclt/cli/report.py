@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Spelling, paths
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 EVERY = 10
@@ -82,7 +82,7 @@ class Report(Command):
 def _wait(paths: Sequence[Path]) -> None:
     """Until all of these runs have begun."""
     for path in paths:
-        plain_console().print(f"Waiting for the run {path} to begin; Ctrl-C ends that.", soft_wrap=True)
+        say(plain_console(), f"Waiting for the run {path} to begin; Ctrl-C ends that.")
         while not (path / "config.json").is_file():
             time.sleep(1)
 
@@ -90,5 +90,5 @@ def _wait(paths: Sequence[Path]) -> None:
 def _say(path: Path, sentences: Sequence[str]) -> None:
     console = plain_console()
     for sentence in sentences:
-        console.print(sentence, soft_wrap=True)
-    console.print(f"Report: {path}", soft_wrap=True)
+        say(console, sentence)
+    say(console, f"Report: {path}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mcclt.cli.flags import Comma, Steps, Variants
 from mcclt.cli.machinery import Machinery, end
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _ask(
     console.print("The plan:")
     for part in parts:
         console.print(f"  {part.title}")
-    console.print(f"on {', '.join(tasks)}.\n", soft_wrap=True)
+    say(console, f"on {', '.join(tasks)}.\n")
     table = table_of(("scale", "steps", "seeds", "cells", "to do", "about", ""), left=("",))
     store = Store(path) if (path / "store.json").exists() else None
     known = store.load() if store else None
@@ -121,7 +121,7 @@ def _ask(
         seeds = str(len({seed for _, seed in cells}))
         table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
     console.print(table)
-    console.print("(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
+    say(console, "(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
     if not sys.stdin.isatty():
         raise ConfigError("Which scale? Give --scale smoke, short or paper.")
     answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
@@ -141,7 +141,7 @@ def _measure_costs(store: "Store", tasks: Sequence[str], console: "Console") -> 
     for task in tasks:
         setups = {variant: make_setup(task, "ppo", variant, "fixed") for variant in COSTED}
         base = dataclasses.replace(setups["plain"].config, steps=10**9, eval_freq=0, final_episodes=0)
-        console.print(f"Timing {', '.join(COSTED)} on {task} …", soft_wrap=True)
+        say(console, f"Timing {', '.join(COSTED)} on {task} …")
         raw, peak, rows = time_variants(base, {name: s.agent for name, s in setups.items()}, updates=4)
         known = runs.versions()
         timing = {

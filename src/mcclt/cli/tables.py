@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcclt.config import RunConfig
+from mcclt.console import say
 from mcclt.experiments import settings
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
 
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:
     """Prints the settings that are not the defaults, a column per group; but always how much is trained."""
-    table = table_of(["setting", *config.groups], f"{config.task} on the {engine} engine", left=config.groups)
+    say(console, f"{config.task} on the {engine} engine")
+    table = table_of(["setting", *config.groups], left=config.groups)
     table.columns[0].no_wrap = True
     for row in settings.rows([config]):
         if row.telling and row.name != "engine":
             table.add_row(row.name, *row.values)
     console.print(table)
-    console.print("All other settings are the defaults; config.json in the run directory has them all.", soft_wrap=True)
+    say(console, "All other settings are the defaults; config.json in the run directory has them all.")
 
 
 def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any) -> None:

@@ -14,7 +14,7 @@ from mcclt import presets
 from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.storage.configuration import read_file
 
@@ -100,17 +100,14 @@ class Train(Command, RunConfig, AgentConfig):
             if self.resume is not None:
                 if job.trainer.finished and (self.resume / "evaluation.json").exists():
                     on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
-                    console.print(
-                        f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}",
-                        soft_wrap=True,
-                    )
+                    say(console, f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
                     _look_at(self.resume, console)
                     return
-                console.print(f"Resuming {self.resume} at {job.trainer.step:,} steps.", soft_wrap=True)
+                say(console, f"Resuming {self.resume} at {job.trainer.step:,} steps.")
             elif not self.quiet:
                 show_config(console, job.trainer.config, job.trainer.spec.engine)
             for note in job.notes:
-                console.print(note, soft_wrap=True)
+                say(console, note)
             _train(job, console, self.quiet)
 
     def settings(self, cls: type) -> dict[str, Any]:
@@ -237,7 +234,7 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
     except KeyboardInterrupt as error:
         what = "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
         where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
-        console.print(f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}", soft_wrap=True)
+        say(console, f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}")
         raise SystemExit(interrupts.exit_code(error)) from None
     except EnvironmentFault as error:
         said, line, where = str(error).partition("\n")
@@ -246,9 +243,9 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
         kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(directory.path) else ""
         raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
     if not quiet:
-        console.print(f"Run directory: {directory.path}", soft_wrap=True)
+        say(console, f"Run directory: {directory.path}")
         _look_at(directory.path, console)
 
 
 def _look_at(run: Path, console: "Console") -> None:
-    console.print(f"Look at it:  mcclt report {shlex.quote(str(run))}", soft_wrap=True)
+    say(console, f"Look at it:  mcclt report {shlex.quote(str(run))}")

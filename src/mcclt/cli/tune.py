@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from tyro.conf import Positional
 from mcclt.cli.flags import Spelling, Steps, seeds_of
 from mcclt.cli.machinery import Machinery, again
 from mcclt.config import parse_steps, require
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Tune(Machinery):
                 tuner = Tuner(plan, space, self.store, **how)
             else:
                 tuner = SharedTuner(plan, space, self.store, stack.enter_context(contextlib.closing(crew)), **how)
-            console.print(self._cost(tuner, len(seeds)), soft_wrap=True)
+            say(console, self._cost(tuner, len(seeds)))
             self._search(tuner, console)
         self._end(tuner, console, seeds)
 
@@ -177,9 +178,9 @@ class Tune(Machinery):
 
         with contextlib.suppress(_Enough):
             tuner.run(look)
-        console.print(self._cost(tuner, seeds), soft_wrap=True)
+        say(console, self._cost(tuner, seeds))
         steps = tuner.plan.expected_steps * len(tuner.structures)
-        console.print(_duration(seen, steps, self._longest), soft_wrap=True)
+        say(console, _duration(seen, steps, self._longest))
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
         from mcclt import interrupts
@@ -198,9 +199,10 @@ class Tune(Machinery):
         try:
             with SearchDisplay(console, self.quiet) as display:
                 tuner.run(tell)
+                display.end(tuner.status)
         except KeyboardInterrupt as error:
             _show_best(tuner.best(5), console)
-            console.print("\nInterrupted; nothing is lost. Continue with\n  " + again(), soft_wrap=True)
+            say(console, "\nInterrupted; nothing is lost. Continue with\n  " + again())
             raise SystemExit(interrupts.exit_code(error)) from None
 
     # --- what it found -------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class Tune(Machinery):
             cells = [(setup, seed) for setup in setups for seed in seeds]
             store = Store(self.store / "confirmed", create=True)
             for sentence in self.compute(store, cells, console).failures:
-                console.print(sentence, soft_wrap=True)
+                say(console, sentence)
             found = confirm.outcome(store, cells, best)
             winner = next((one.trial for one in found if one.trial is not None), winner)
             _show_confirmed(found, console)
@@ -231,8 +233,9 @@ class Tune(Machinery):
         files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
         tuner.export()
         page = tuning.write(tuner, found, winner, self.store)
-        console.print(f"Best settings: {path}  Train with them:  mcclt train --config {path}", soft_wrap=True)
-        console.print(f"Page: {page}", soft_wrap=True)
+        say(console, f"Best settings: {path}")
+        say(console, f"Train with them:  mcclt train --config {shlex.quote(str(path))}")
+        say(console, f"Page: {page}")
 
 
 class _Enough(Exception):
@@ -270,17 +273,19 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
     from mcclt.cli.tables import table_of
     from mcclt.tuning.confirm import default_command
+    from mcclt.pages.rendering import score
 
-    columns = ("setting", "seeds", "middle half", "mean", "± SE", "against the default", "95 % interval")
+    columns = ("setting", "seeds", "middle half", "mean", "± SE", "to the default", "95 % interval")
     table = table_of(columns, "On fresh seeds")
+    table.columns[-1].no_wrap = True
     for one in found:
-        row = [one.name, str(one.summary.n), f"{one.iqm:,.1f}", f"{one.summary.mean:,.1f}"]
-        row.append(f"{one.summary.se:,.1f}" if one.summary.n > 1 else "–")
+        row = [one.name, str(one.summary.n), score(one.iqm), score(one.summary.mean)]
+        row.append(score(one.summary.se) if one.summary.n > 1 else "–")
         if one.against is not None:
             known = one.against.p is not None
-            row += [f"{one.against.difference:+,.1f}"]
-            row += [f"{one.against.low:+,.1f} … {one.against.high:+,.1f}" if known else "–"]
+            row += [score(one.against.difference, "+")]
+            row += [f"{score(one.against.low, '+')} … {score(one.against.high, '+')}" if known else "–"]
         table.add_row(*row)
     console.print(table)
     if command := default_command(found):
-        console.print(f"The default is what this trains:  {command}", soft_wrap=True)
+        say(console, f"The default is what this trains:  {command}")

@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,13 +76,11 @@ class Watch(Command):
                 other = watch.record(*which, self.sample, render=False).rewards.sum()
                 also = f"with {'the most likely' if self.sample else 'drawn'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
-                console.print(
-                    f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.", soft_wrap=True
-                )
+                say(console, f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.")
         for note in dict.fromkeys(r.note for r in recordings if r.note):
-            console.print(note, soft_wrap=True)
+            say(console, note)
         page = watch.write(recordings, out)
-        console.print(f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+        say(console, f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
         if self.open and filming.has_screen():
             webbrowser.open(page.resolve().as_uri())
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from mcclt.cli.command import Command
-from mcclt.console import plain_console
+from mcclt.console import plain_console, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,18 +25,21 @@ class Zoo(Command):
             return
         from mcclt.cli.tables import table_of
 
-        columns = ("agent", "learnt by", "return", "median seed", "size")
-        table = table_of(columns, "Pretrained agents (return: mean ± SE over episodes)", left=("learnt by",))
-        table.columns[0].no_wrap = True
+        columns = ("agent", "learnt by", "return", "seed", "of", "size")
+        title = "Pretrained agents, the median of all seeds (return: mean ± SE over episodes)"
+        table = table_of(columns, title, left=("learnt by",))
+        for column in table.columns:
+            column.no_wrap = True
         for card in cards:
             table.add_row(
                 card.task,
                 f"{card.algo} {card.critic}",
                 card.score,
-                f"{card.seed} of {len(card.seeds)}",
+                str(card.seed),
+                str(len(card.seeds)),
                 f"{card.model().stat().st_size / 1000:.0f} kB",
             )
         console = plain_console()
         console.print(table)
         if cards:
-            console.print(f"For example:  mcclt watch {zoo.PREFIX}{cards[0].task}", soft_wrap=True)
+            say(console, f"For example:  mcclt watch {zoo.PREFIX}{cards[0].task}")

@@ -5,9 +5,10 @@ import time
 import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from mcclt.console import say
 from mcclt.storage.trackers import Row
 from mcclt.training.trainer import Trainer
 
@@ -28,8 +29,7 @@ class Display:
         if self._live:
             self._bar = Progress(
                 BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                TextColumn("steps  {task.fields[fps]}"),
+                TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps  {task.fields[fps]}"),
                 TimeRemainingColumn(elapsed_when_finished=True),
                 console=console,
                 expand=True,
@@ -62,11 +62,9 @@ class Display:
             self._printed = step * LINES // self.total
             left = elapsed / max(step - self._start, 1) * (self.total - step)
             text = "  ".join(self._groups)
-            self.console.print(
+            say(
+                self.console,
                 f"{step:>11,} / {self.total:,} steps  {fps:>8,.0f} steps/s in all  {left:>5.0f} s left  {text}",
-                soft_wrap=True,
-                markup=False,
-                emoji=False,
             )
 
     def _due(self, step: int, trainer: Trainer) -> bool:
@@ -74,7 +72,7 @@ class Display:
 
     def on_message(self, text: str) -> None:
         """Prints above the bar."""
-        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
+        say(self.console, text)
 
 
 def describe(rows: list[Row]) -> list[str]:
@@ -104,4 +102,4 @@ class Quiet:
 
     def on_message(self, text: str) -> None:
         """Prints."""
-        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
+        say(self.console, text)
