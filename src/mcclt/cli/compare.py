@@ -82,7 +82,7 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     from mcclt.experiments.analysis.first import against_first
 
     wanted = {setup.key: setup for setup, _ in cells}
-    results = {(s.task, s.name, s.digest): s for s in store.load().series}
+    results = {s.key: s for s in store.load().series}
     found = against_first([results[key] for key in wanted if key in results])
     columns = ("variant", "seeds", "mean", "± SE", "to the first", "95 % interval", "P(better)", "p (Holm)")
     for task, rows in found.items():

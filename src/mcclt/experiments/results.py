@@ -79,6 +79,11 @@ class Series:
         return f"{self.algo}-{self.variant}"
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """That of its setup."""
+        return self.task, self.name, self.digest
+
+    @property
     def label(self) -> str:
         """For people: MC-CLT, n_quantiles=4."""
         return variant_label(self.variant)

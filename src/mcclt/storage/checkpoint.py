@@ -130,15 +130,9 @@ def fitting(prefix: str, template: Mapping[str, np.ndarray], arrays: Arrays, sou
 
 def unflatten(prefix: str, template: Any, arrays: Arrays, source: object) -> Any:
     """The reverse, into the structure, shapes and types of `template`."""
-
-    def take(path: Any, leaf: Any) -> np.ndarray:
-        name = f"{prefix}/{_name(path)}"
-        x = arrays.get(name)
-        if x is None or x.shape != leaf.shape or x.dtype != leaf.dtype:
-            raise CheckpointError(f"{source} does not match its configuration: {name} is missing or has a wrong shape.")
-        return x
-
-    return jax.tree_util.tree_map_with_path(take, template)
+    leaves, form = jax.tree_util.tree_flatten_with_path(template)
+    found = fitting(f"{prefix}/", {_name(path): leaf for path, leaf in leaves}, arrays, source)
+    return jax.tree.unflatten(form, found.values())
 
 
 def _name(path: Any) -> str:

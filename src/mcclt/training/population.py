@@ -113,6 +113,11 @@ def _split(tree: Any, parts: int) -> list[Any]:
     return _divide(tree, parts, jnp)
 
 
+def choose(which: np.ndarray, new: Any, old: Any) -> Any:
+    """Stacked agents: the new ones where the mask [A] is true, the old ones elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
+
+
 def side_by_side(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """`work` with each item, in threads: for the first time, when each compiles."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mcclt import interrupts
@@ -30,7 +29,7 @@ from mcclt.training.environments import keys_of, make_envs
 from mcclt.training.evaluate import Episodes
 from mcclt.training.fitting import Fit, Learnt, fits_of
 from mcclt.training.logbook import Logbook
-from mcclt.training.population import Improve, Program, side_by_side, split
+from mcclt.training.population import Improve, Program, choose, side_by_side, split
 
 TRAINING = "training"
 
@@ -477,11 +476,7 @@ def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
 
 def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
     """New agents where `ok` [S], old ones elsewhere, in new episodes; the count of updates goes on in all."""
-
-    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(ok.reshape(-1, *[1] * (b.ndim - 1)), b, a)
-
-    kept = jax.tree.map(choose, old, new)
+    kept = choose(ok, new, old)
     return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))
 
 

@@ -64,7 +64,7 @@ def _word(value: object) -> str:
 
 def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[Confirmed]:
     """The default first, then the settings, the one with the greatest mean of its middle half of seeds first."""
-    series = {(s.task, s.name, s.digest): s for s in store.load().series}
+    series = {s.key: s for s in store.load().series}
     trials = {name_of(trial): trial for trial in best}
     setups = dict.fromkeys(setup for setup, _ in cells)
     scores = {setup: series[setup.key].scores for setup in setups if setup.key in series}

@@ -20,6 +20,7 @@ from mcclt.method.settings import stacked_numbers
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.environments import keys_of
 from mcclt.training.fitting import Learnt
+from mcclt.training.population import choose
 from mcclt.training.trainer import TRAINING, Place, Trainer
 
 GROUP = "trial"
@@ -65,12 +66,7 @@ class Pool(Trainer):
             self._last_fault.pop(i, None)
             self.stats.forget(i)
             which[i] = True
-        fresh = self._fresh()[GROUP]
-
-        def choose(old: jax.Array, new: jax.Array) -> jax.Array:
-            return jnp.where(which.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-        self._learnt = Learnt({GROUP: jax.tree.map(choose, self._state, fresh)})
+        self._learnt = Learnt({GROUP: choose(which, self._fresh()[GROUP], self._state)})
         if self._obs is not None:  # otherwise all environments are about to be reset
             mask = np.repeat(which, self.config.n_envs)
             self.env.rekey(keys_of(self.seeds, Purpose.TRAIN_RESET, 0, self.config.n_envs), mask)
