@@ -16,6 +16,7 @@ import searches
 import trpo_step
 import why
 
+from mcclt.config import VARIANTS
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import calibration, claims
 from mcclt.experiments.paper import paper_entry
@@ -73,7 +74,8 @@ def pages(stores: dict[str, Results]) -> dict[Path, dict[str, str]]:
 
 def summary(results: Results) -> dict[Path, dict[str, str]]:
     """Of README.md and docs/glance.md: the essence of what was trained at the paper's scale."""
-    labels = {series.variant: series.label for series in results.mains}
+    known = {series.variant: series.label for series in results.mains}
+    labels = {variant: known[variant] for variant in VARIANTS if variant in known}
 
     def table(variants: Sequence[str], cell: Callable[[Series], str]) -> str:
         lines = [f"| | {' | '.join(labels[variant] for variant in variants)} |", "|---" * (1 + len(variants)) + "|"]

@@ -25,14 +25,17 @@ TO_BEAT = {"HalfCheetah-v4": 7185, "Hopper-v4": 3450, "Walker2d-v4": 4502, "Ant-
 
 
 def keep(folder: Path, name: str) -> None:
-    """Copies a finished search."""
+    """Copies a finished search; again once it is confirmed."""
     to = KEPT / name
+    shutil.rmtree(to, ignore_errors=True)
     to.mkdir(parents=True)
     for file in ("search.json", "best.toml"):
         shutil.copy(folder / file, to / file)
     (to / "trials.json.xz").write_bytes(lzma.compress((folder / "trials.json").read_bytes(), preset=9))
-    shutil.copytree(folder / "confirmed", to / "confirmed", ignore=shutil.ignore_patterns("work", "agents", "report"))
-    pack.pack(Store(to / "confirmed"))
+    if (folder / "confirmed" / "cells").exists():
+        ignored = shutil.ignore_patterns("work", "agents", "report")
+        shutil.copytree(folder / "confirmed", to / "confirmed", ignore=ignored)
+        pack.pack(Store(to / "confirmed"))
 
 
 def table() -> str:
@@ -45,23 +48,32 @@ def table() -> str:
         declared = json.loads((path / "search.json").read_text(encoding="utf-8"))
         plan, fixed = declared["plan"], declared["space"]["fixed"]
         found = json.loads(lzma.decompress((path / "trials.json.xz").read_bytes()))
-        series = Store(path / "confirmed").load().series
-        default = next(one for one in series if one.variant == "default")
-        best = max((one for one in series if one is not default), key=lambda one: middle_half(one.scores))
-        mean, base = summarise(best.scores), summarise(default.scores)
         cells = [
             f"{plan['task']}, {fixed['algo'].upper()}, {fixed['critic']}",
             f"{plan['trials']}",
             f"{found['steps'] / 1e6:,.0f}M",
             f"{found['seconds'] / 60:.1f}",
             f"{max(trial['scores'][-1] for trial in found['trials'] if trial['scores']):,.0f}",
-            f"{middle_half(best.scores):,.0f}",
-            f"{mean.mean:,.0f} ± {mean.se:,.0f} ({mean.n})",
-            f"{base.mean:,.0f} ± {base.se:,.0f}",
+            *_again(path / "confirmed"),
             f"{TO_BEAT[plan['task']]:,}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _again(confirmed: Path) -> tuple[str, str, str]:
+    """What the best of the candidates gave on fresh seeds, as middle half and mean, and the default."""
+    if not confirmed.exists():
+        return "not yet", "", ""
+    series = Store(confirmed).load().series
+    default = next(one for one in series if one.variant == "default")
+    best = max((one for one in series if one is not default), key=lambda one: middle_half(one.scores))
+    mean, base = summarise(best.scores), summarise(default.scores)
+    return (
+        f"{middle_half(best.scores):,.0f}",
+        f"{mean.mean:,.0f} ± {mean.se:,.0f} ({mean.n})",
+        f"{base.mean:,.0f} ± {base.se:,.0f}",
+    )
 
 
 def show() -> None:

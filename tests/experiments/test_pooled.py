@@ -227,6 +227,9 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     area = answer(results, "qr", "area")
     assert any("Hopper-v4: There are too few points" in why for why in area.left_out)
     assert pooled.answers(results, "threshold") == ()  # there is no baseline
+    notes = [note for note in tables.pooled_table(results).notes if note.startswith("Left out")]
+    assert notes[0] == "Left out: PPO on Ant-v4: There are no results of QR."
+    assert notes[1].startswith("Left out, area under the learning curve: PPO on Hopper-v4: There are too few points")
 
 
 def test_versions_of_a_task_are_one_cluster(tmp_path):

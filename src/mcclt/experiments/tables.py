@@ -389,7 +389,14 @@ def pooled_table(results: Results) -> Table:
         notes.append(
             "Few tasks: where they differ much, the bootstrap interval is too narrow; the other one holds its level."
         )
-    notes += few_of([f"Left out, {pooled.MEASURES[a.measure]}: {why}" for a in shown for why in a.left_out])
+    left_out: dict[str, list[str]] = {}
+    measured = sum(map(bool, found.values()))
+    for answer in shown:
+        for why in answer.left_out:
+            left_out.setdefault(why, []).append(pooled.MEASURES[answer.measure])
+    notes += few_of(
+        [f"Left out{'' if len(of) == measured else ', ' + ', '.join(of)}: {why}" for why, of in left_out.items()]
+    )
     columns = ("P(improvement)", "difference (g)", "over tasks", "answer", "to decide it")
     return Table(title, caption, columns, tuple(rows), tuple(notes), tuple(map(_pooled_record, shown)), len(columns))
 
