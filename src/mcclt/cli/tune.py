@@ -272,8 +272,8 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 
 def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
     from mcclt.cli.tables import table_of
-    from mcclt.tuning.confirm import default_command
     from mcclt.pages.rendering import score
+    from mcclt.tuning.confirm import default_command
 
     columns = ("setting", "seeds", "middle half", "mean", "± SE", "to the default", "95 % interval")
     table = table_of(columns, "On fresh seeds")
