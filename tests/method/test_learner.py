@@ -47,7 +47,7 @@ def rollout_of(seed=0, discrete=False) -> Rollout:
     action = rng.integers(0, ACTIONS, (T, E)) if discrete else rng.normal(size=(T, E, ACTIONS)).astype(np.float32)
     obs, next_obs = rng.normal(size=(2, T, E, OBS)).astype(np.float32)
     reward = rng.normal(size=(T, E)).astype(np.float32)
-    return jax.tree.map(jnp.asarray, Rollout(obs, action, reward, terminated, truncated, next_obs))
+    return jax.device_put(Rollout(obs, action, reward, terminated, truncated, next_obs))
 
 
 def learner_of(discrete=False, **settings) -> Learner:

@@ -41,7 +41,7 @@ def rollout_of(*leading: int) -> Rollout:
         return rng.normal(size=(*leading, T, E, *shape)).astype(np.float32)
 
     none = np.zeros((*leading, T, E), bool)
-    return jax.tree.map(jnp.asarray, Rollout(draw(OBS), draw(ACTIONS), draw(), none, none, draw(OBS)))
+    return jax.device_put(Rollout(draw(OBS), draw(ACTIONS), draw(), none, none, draw(OBS)))
 
 
 def assert_close(a, b, **tolerance) -> None:

@@ -47,7 +47,7 @@ def rollout_of(seed: int = 0, scale: float = 1.0) -> Rollout:
     obs, next_obs = (5 + 2 * rng.normal(size=(2, T, E, OBS))).astype(np.float32)
     action = rng.normal(size=(T, E, ACTIONS)).astype(np.float32)
     reward = (scale * rng.normal(size=(T, E))).astype(np.float32)
-    return jax.tree.map(jnp.asarray, Rollout(obs, action, reward, terminated, truncated, next_obs))
+    return jax.device_put(Rollout(obs, action, reward, terminated, truncated, next_obs))
 
 
 def learner_of(**settings: Any) -> Learner:

@@ -5,12 +5,12 @@ import functools
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method import normal
+from mcclt.method.critics import Prediction
 from mcclt.method.learner import AgentState, Learner
 from mcclt.method.nets import Params
 from mcclt.method.randomness import Purpose, stream
@@ -82,7 +82,11 @@ class Agent:
 
     def believe(self, obs: np.ndarray) -> ValueDistribution:
         """The value distribution at obs [B, O]."""
-        predict = Program(("predict", self.learner.key("study")), self.learner.predict).jitted
-        found = predict(self.state, jnp.asarray(obs))
-        weight = self.learner.weights(self.state, found.error)
+        learner = self.learner
+
+        def believe(state: AgentState, obs: jax.Array) -> tuple[Prediction, jax.Array]:
+            found = learner.predict(state, obs)
+            return found, learner.weights(state, found.error)
+
+        found, weight = Program(("believe", learner.key("study")), believe).jitted(self.state, np.asarray(obs))
         return ValueDistribution(*(np.asarray(x) for x in (found.bars, found.mean, found.std, found.error, weight)))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mcclt.config import FREE, RunConfig, fields_of
@@ -57,7 +56,7 @@ class Boundary:
         states = {}
         for name, state in self.learnt.states.items():
             stored = checkpoint.unflatten(f"agents/{name}", without_numbers(state), arrays, source)
-            states[name] = dataclasses.replace(jax.tree.map(jnp.asarray, stored), numbers=state.numbers)
+            states[name] = dataclasses.replace(jax.device_put(stored), numbers=state.numbers)
         stats, env_state, obs = self.stats, None, None
         if any(k.startswith("stats/") for k in arrays):
             uncut = {"stats/cut_at": np.zeros_like(stats["cut_at"])}  # as in checkpoints from before there was stagger

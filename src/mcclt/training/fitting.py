@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Lesson
+from mcclt.method.learner import AgentState, Learner, Lesson, without_numbers
 from mcclt.method.normalisation import Normaliser
 from mcclt.training import population
 from mcclt.training.population import Program
@@ -45,7 +45,7 @@ class Fit:
 
         def piece(state: AgentState, lesson: Lesson) -> AgentState:
             new = learner.fit(state, lesson, iterations // pieces)
-            return learner.accept(state, new) if pieces == 1 else new
+            return without_numbers(learner.accept(state, new)) if pieces == 1 else new
 
         key = learner.key("fit")
         mapped = Program((key, pieces), piece).mapped(committed=True, precision=PRECISION)

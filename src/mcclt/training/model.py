@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Self, Unpack
 
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
@@ -294,7 +293,7 @@ class Model(sb3.Methods):
         """One agent from within: its spaces, parameters, actions and beliefs. The first, or the one of a seed."""
         i = self._index(seed)
         if i not in self._agents:
-            state = jax.tree.map(lambda x: np.asarray(x[i]), self._states)
+            state = jax.tree.map(lambda x: np.asarray(x)[i], self._states)
             task, steps = self.config.task, self.num_timesteps
             self._agents[i] = Agent(task, self.seeds[i], steps, self._spec, self._learner, state)
         return self._agents[i]
@@ -359,7 +358,7 @@ class Model(sb3.Methods):
         model._env, model._trainer, model._stored = env, None, (arrays, meta, source)
         model.verbose, model._tensorboard = 0, None
         model._given = config
-        model._adopt(config, spec, jax.tree.map(jnp.asarray, states))
+        model._adopt(config, spec, jax.device_put(states))
         return model
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.errors import ConfigError
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout
+from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout, without_numbers
 from mcclt.method.nets import Array
+from mcclt.method.policy_updates import PolicySample
 
 
 def on_cpu() -> bool:
@@ -38,8 +39,9 @@ def map_agents(function: Callable[..., Any], committed: bool = False, precision:
     (conjugate gradients and the KL constraint suffer from TF32). Arguments are committed to
     the device, as environments that live there commit what is learnt from them: a program compiles anew for
     every mixture of committed and free arrays, and fresh agents would be free. On a CPU: one compiled
-    program, called agent by agent. There batched matrix products are slower than a loop, and the same
-    program for any population makes an agent's numbers the same, bit for bit, whatever its neighbours.
+    program, called agent by agent (with their axis: one agent alone is neither taken nor stacked). There batched
+    matrix products are slower than a loop, and the same program for any population makes an agent's numbers the
+    same, bit for bit, whatever its neighbours.
 
     Args:
         function: of one agent.
@@ -54,30 +56,37 @@ def map_agents(function: Callable[..., Any], committed: bool = False, precision:
 
         program, gpu = jax.jit(precise), jax.devices()[0]
         return program if committed else lambda *args: program(*jax.device_put(args, gpu))
-    one = jax.jit(function)
+
+    @jax.jit
+    @functools.wraps(function)
+    def one(*args: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.expand_dims(x, 0), function(*jax.tree.map(lambda x: x.squeeze(0), args)))
 
     def mapped(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
-        return _stack([one(*jax.tree.unflatten(tree, _take(leaves, i))) for i in range(leaves[0].shape[0])])
+        agents = leaves[0].shape[0]
+        if agents == 1:
+            return one(*args)
+        return _stack([one(*jax.tree.unflatten(tree, _take(leaves, i))) for i in range(agents)])
 
     return mapped
 
 
 def _take(leaves: list[Array], i: int) -> list[Array]:
-    """The i-th of every array. One program for all of JAX's: taken one by one, each would cost the host 0.2 ms."""
+    """The i-th of every array, its axis kept. One program for all of JAX's: one by one, each would cost 0.2 ms."""
     ours = [x for x in leaves if isinstance(x, jax.Array)]
     taken = iter(_take_all(ours, np.int32(i)) if ours else ())
-    return [next(taken) if isinstance(x, jax.Array) else x[i] for x in leaves]
+    return [next(taken) if isinstance(x, jax.Array) else x[i : i + 1] for x in leaves]
 
 
 @jax.jit
 def _take_all(arrays: list[jax.Array], i: jax.Array) -> list[jax.Array]:
-    return [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in arrays]
+    return [jax.lax.dynamic_slice_in_dim(x, i, 1) for x in arrays]
 
 
 @jax.jit
 def _stack(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return jax.tree.map(lambda *leaves: jnp.stack([x.squeeze(0) for x in leaves]), *trees)
 
 
 # --- groups ------------------------------------------------------------------------------------------------
@@ -113,7 +122,8 @@ def _split(tree: Any, parts: int) -> list[Any]:
     return _divide(tree, parts, jnp)
 
 
-def choose(which: np.ndarray, new: Any, old: Any) -> Any:
+@jax.jit
+def choose(which: Array, new: Any, old: Any) -> Any:
     """Stacked agents: the new ones where the mask [A] is true, the old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
@@ -192,6 +202,16 @@ class Together:
         return {name: found[name] for name in args}
 
 
+def _step_of(learner: Learner) -> Callable[[AgentState, PolicySample], tuple[AgentState, Metrics]]:
+    """`Learner.step_policy`, of which the agent's numbers do not come back: they are the same."""
+
+    def step_policy(state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
+        new, metrics = learner.step_policy(state, sample)
+        return without_numbers(new), metrics
+
+    return step_policy
+
+
 class Improve:
     """`Learner.improve` of all groups, in its two steps: more groups are alike in each than in both.
 
@@ -202,7 +222,7 @@ class Improve:
         """Compiles nothing yet."""
         later = {name: one for name, one in learners.items() if not one.in_turns}
         self.study = Together({name: Program(one.key("study"), one.study) for name, one in later.items()})
-        self.step = Together({name: Program(one.key("step_policy"), one.step_policy) for name, one in later.items()})
+        self.step = Together({name: Program(one.key("step_policy"), _step_of(one)) for name, one in later.items()})
         self.turns = Together(
             {name: Program(one.key("take_turns"), one.take_turns) for name, one in learners.items() if one.in_turns}
         )
@@ -227,6 +247,6 @@ class Improve:
         }
         for name, (new, metrics) in stepped.items():
             old, study = states[name], studies[name]
-            new = replace(study.noted_in(new), critic=old.critic, critic_opt=old.critic_opt)
+            new = replace(study.noted_in(new), numbers=old.numbers, critic=old.critic, critic_opt=old.critic_opt)
             found[name] = new, study.lesson, metrics | study.metrics
         return {name: found[name] for name in states}
