@@ -36,6 +36,8 @@ RESULTS = Path(__file__).resolve().parent / "results" / "why.json"
 EPISODES, MOMENTS, RETURNS, HORIZON = 20, 2, 8, 250
 """Of an agent, of an episode, from each of these states, and the steps of each: γ^250 is 0.08."""
 BELIEFS = ("mean", "std", "error", "weight")
+IN_A_ROW = 3
+"""Settings in the figure."""
 
 
 def measure(path: Path, returns: int = RETURNS) -> dict[str, Any]:
@@ -245,9 +247,10 @@ def over_seeds(values: list[float | None]) -> tuple[float, float]:
 
 
 def cell(values: list[float | None], digits: int = 2) -> str:
-    """Mean ± standard error over seeds."""
+    """Mean ± standard error over seeds; the mean alone of one seed."""
     mean, error = over_seeds(values)
-    return "–" if np.isnan(mean) else f"{mean:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
+    spread = "" if np.isnan(error) else f" ± {error:.{digits}f}"
+    return "–" if np.isnan(mean) else f"{mean:.{digits}f}{spread}".replace("-", "−")
 
 
 def table(found: Found) -> str:
@@ -276,14 +279,20 @@ def weighted(found: Found) -> Found:
 
 
 def figure(found: Found) -> Any:
-    """Above: ρ of E and σ with real errors beside the ceiling. Below: ρ of weights with what they may go with."""
+    """Of each setting, above: ρ of E and σ with real errors beside the ceiling; below: ρ of weights with their causes.
+
+    Settings stand three in a row; the names of the marks beside the last.
+    """
     import matplotlib.pyplot as plt
 
     settings = list(dict.fromkeys(key[:2] for key in found))
     variants, heavy = ([v for v in VARIANTS if any(key[2] == v for key in kind)] for kind in (found, weighted(found)))
-    shape = {"figsize": (9, 5.6), "layout": "constrained", "sharex": True, "sharey": "row", "squeeze": False}
-    drawing, axes = plt.subplots(2, len(settings), height_ratios=(len(variants), len(CAUSES)), **shape)
-    for (task, algo), above, below in zip(settings, *axes, strict=True):
+    blocks = -(-(len(settings) + 1) // IN_A_ROW)
+    ratios = (len(variants), len(CAUSES)) * blocks
+    shape = {"figsize": (9, 5.2 * blocks), "layout": "constrained", "sharex": True, "sharey": "row", "squeeze": False}
+    drawing, axes = plt.subplots(2 * blocks, IN_A_ROW, height_ratios=ratios, **shape)
+    pairs = [(axes[2 * i, k], axes[2 * i + 1, k]) for i in range(blocks) for k in range(IN_A_ROW)]
+    for (task, algo), (above, below) in zip(settings, pairs, strict=False):
         rows = {key[2]: records for key, records in found.items() if key[:2] == (task, algo)}
         for variant, records in rows.items():
             each, y = [ranks(record) for record in records], variants.index(variant)
@@ -298,17 +307,18 @@ def figure(found: Found) -> Any:
                 _points(below, y + 0.25 * (k - 1), values, colour(variant), "o", NAMES[variant])
         above.set_title(f"{algo.upper()} on {task}\nρ with the real error", loc="left", fontsize=10)
         below.set_title("ρ of the weight with", loc="left", fontsize=10)
-        below.set_xlabel("Spearman's ρ")
-    for (left, *_), names in zip(axes, ([NAMES[variant] for variant in variants], CAUSES.values()), strict=True):
-        left.set_yticks(range(len(names)), names)
-        left.set_ylim(len(names) - 0.5, -0.5)
-    for axis in axes.flat:
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.set_xlim(-1.05, 1.05)
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[:, -1]:
-        handles = {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-        axis.legend(handles.values(), handles, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        for axis, names in ((above, [NAMES[variant] for variant in variants]), (below, CAUSES.values())):
+            axis.set_yticks(range(len(names)), names)
+            axis.set_ylim(len(names) - 0.5, -0.5)
+            axis.axvline(0, color="black", linewidth=0.8)
+            axis.set_xlim(-1.05, 1.05)
+            axis.spines[["top", "right"]].set_visible(False)
+    for drawn, free in zip(pairs[len(settings) - 1], pairs[len(settings)], strict=True):
+        handles = {label: handle for handle, label in zip(*drawn.get_legend_handles_labels(), strict=True)}
+        free.legend(handles.values(), handles, frameon=False, loc="center left")
+    for axis in (axis for pair in pairs[len(settings) :] for axis in pair):
+        axis.axis("off")
+    drawing.supxlabel("Spearman's ρ", fontsize=10)
     return drawing
 
 
