@@ -32,11 +32,11 @@ def row(group: str, seed: int, update: int) -> dict[str, Any]:
     return {"group": group, "seed": seed, "update": update, "step": update * STEPS, **numbers, **times, "time": 1.7e9}
 
 
-def make_run(path: Path, updates: int = UPDATES, seeds: int = 2, **settings: Any) -> Path:
+def make_run(path: Path, updates: int = UPDATES, seeds: int = 2, task: str = "Hopper-v5", **settings: Any) -> Path:
     """As `mcclt train` would leave it; finished if it has all of its updates."""
     groups = {f"ppo-{name}": AgentConfig(**VARIANTS[name], **settings) for name in ("plain", "mcclt")}
     run = {"seeds": tuple(range(seeds)), "steps": UPDATES * STEPS, "steps_per_update": STEPS, "n_envs": 10}
-    config = RunConfig("Hopper-v5", groups=groups, **run)
+    config = RunConfig(task, groups=groups, **run)
     path.mkdir(exist_ok=True)
     agents = [(group, seed) for group in groups for seed in config.seeds]
     lines = [json.dumps(row(*agent, update)) for update in range(1, updates + 1) for agent in agents]
@@ -184,3 +184,17 @@ def test_fits_and_can_be_read(browser: Any, tmp_path: Path, width: int, scheme: 
     assert len(panels) == 7 and all(seeds == 2 for seeds, _ in panels)  # quantities; a path of all seeds per group
     assert [e.is_displayed() for e in browser.find_elements("css selector", "#algos, #quantity, #tasks")] == [False] * 3
     assert browser.get_log("browser") == []
+
+
+@needs_browser
+def test_what_there_is_to_see_of_several_tasks_and_of_one_seed(browser: Any, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / task, seeds=1, task=task) for task in ("Hopper-v5", "InvertedDoublePendulum-v5")]
+    look_at(browser, written(*runs), 1280)
+    names, panels = browser.execute_script("""
+        const texts = (all) => [...document.querySelectorAll(all)].map((e) => e.textContent);
+        return [texts('.panels .task'), texts('.panel h3')];
+    """)
+    assert names == ["Hopper-v5", "InvertedDoublePendulum-v5"]
+    assert panels[: len(panels) // 2] == panels[len(panels) // 2 :] and not any("Hopper" in name for name in panels)
+    assert not browser.find_element("id", "seeds").is_displayed()  # there is one
+    assert "where it leaves out 0" not in browser.find_element("id", "returns").text

@@ -128,7 +128,7 @@ def test_bars_of_a_distribution_and_of_an_ensemble(recording, members):
     [quantiles], [values] = (data_of(watch.page([r])) for r in (recording, record(members, render=False)))
     np.testing.assert_allclose(quantiles["z"], [-0.8416, -0.2533, 0.2533, 0.8416], atol=1e-3)
     assert len(values["bars"][0]) == 5 and values["z"] is None
-    assert (quantiles["error_name"], values["error_name"]) == ("Normality error E", "Disagreement of the members")
+    assert (quantiles["error_name"], values["error_name"]) == ("Normality error E", "Disagreement")
 
 
 def test_the_same_arguments_give_the_same_episode(painted, recording):
@@ -342,7 +342,7 @@ def synthetic(kind: str = "normal", length: int = LENGTH, **changes: Any) -> Rec
         actions=np.sin(t[:, None] / np.array([3.0, 5.0])), action_low=-np.ones(2), action_high=np.ones(2),
         action_names=("hip", "knee"), rewards=np.cos(t / 4),
         bars=mean[:, None] + std[:, None] * z + 0.3 * (t[:, None] % 3), mean=mean, std=std,
-        error_name={"normal": "Normality error E", "ensemble": "Disagreement of the members", "plain": ""}[kind],
+        error_name={"normal": "Normality error E", "ensemble": "Disagreement", "plain": ""}[kind],
         error=(0.5 + 9 * (t == 31)) * (n > 1), weight=0.9 - 0.3 * (t == 31) * (n > 1),
         z=z if kind == "normal" else None, returns=np.where(t < 50, mean - 4, np.nan),
         terminated=False, truncated=True, frames=tuple(map(picture, steps.tolist())), frame_steps=steps,
@@ -658,11 +658,12 @@ def test_side_by_side_on_one_axis(tab, several):
     look_at(tab, several, 1280, step="#52")
     places = [(card.rect["x"], card.rect["y"]) for card in every(tab, ".agent")]
     assert len(places) == 3 and places[0][0] < places[1][0] and places[0][1] == places[1][1]
+    assert every(tab, ".agent")[2].rect["width"] > 1.9 * every(tab, ".agent")[0].rect["width"]  # no place is empty
     check_read_outs(tab, 0, synthetic(), 52)
     check_read_outs(tab, 1, synthetic("plain", 45), 44)  # it has ended
     check_read_outs(tab, 2, synthetic("ensemble"), 52)
     assert [e.is_displayed() for e in every(tab, ".ended")] == [False, True, False]
-    assert "no spread" in every(tab, ".agent")[1].text and "Disagreement of the members" in every(tab, ".agent")[2].text
+    assert "no spread" in every(tab, ".agent")[1].text and "Disagreement" in every(tab, ".agent")[2].text
     assert "No video: no screen." in every(tab, ".agent")[2].text
     scales = tab.execute_script("""
         return [...document.querySelectorAll('.agent')].map((card) => {
@@ -689,6 +690,31 @@ def test_side_by_side_on_a_phone(tab, tmp_path, kinds):
     for name in ("Value, discounted", "Reward", "Action"):
         assert tops[0][name] == pytest.approx(tops[1][name], abs=8), name
     assert tab.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_below_a_belief_stay_inside(tab, tmp_path, width):
+    mean = 346.0 + np.linspace(0, 3, LENGTH)
+    narrow = synthetic(mean=mean, std=np.full(LENGTH, 2.0), bars=mean[:, None] + 2 * np.linspace(-1.2, 1.2, 8))
+    look_at(tab, watch.write([narrow], tmp_path / "page.html"), width, step="#0")
+    for _ in range(20):
+        press(tab, "right")
+        outside = tab.execute_script("""
+            const box = document.querySelector('.belief svg').getBoundingClientRect();
+            return [...document.querySelectorAll('.belief svg text')].filter((e) => {
+              const own = e.getBoundingClientRect(); return own.left < box.left - 0.5 || own.right > box.right + 0.5;
+            }).map((e) => e.textContent);
+        """)
+        assert outside == []
+
+
+@needs_browser
+def test_opens_where_there_is_something_to_see(tab, tmp_path):
+    t = np.arange(LENGTH)
+    at_the_end = synthetic(error=1.0 + 9 * (t == LENGTH - 1), returns=np.full(LENGTH, np.nan))
+    look_at(tab, watch.write([at_the_end], tmp_path / "page.html"), 1280)
+    assert 0 < step_of(tab) < LENGTH - 1 and "where the critic expects" in text(tab, "#opening")
 
 
 @needs_browser

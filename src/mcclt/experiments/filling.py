@@ -72,6 +72,11 @@ def fill(results: Results, tasks: Sequence[str], algo: str, variants: Sequence[s
     return _command("compare", ",".join(tasks), variants=variants, algo=algo, **how, store=_store(results))
 
 
+def fills(results: Results, cells: Iterable[tuple[str, str, str]]) -> list[str]:
+    """As few commands as add these (task, algo, variant)."""
+    return [fill(results, tasks, algo, variants) for tasks, algos, variants in _products(cells) for algo in algos]
+
+
 # --- all of it again -------------------------------------------------------------------------------------------
 
 

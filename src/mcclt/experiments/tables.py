@@ -20,8 +20,8 @@ import numpy as np
 from mcclt.experiments.analysis import pooled, stats
 from mcclt.experiments.analysis.claims import cost_ratios, paper_cost
 from mcclt.experiments.analysis.contrasts import ALPHA, Contrast, contrasts
-from mcclt.experiments.analysis.texts import count, interval, number, p_text, span
-from mcclt.experiments.filling import few_of, fill, whole
+from mcclt.experiments.analysis.texts import count, hardware, interval, number, p_text, span
+from mcclt.experiments.filling import few_of, fills, whole
 from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import NAMES, Results, Series, variant_label
 from mcclt.experiments.setups import bare_task
@@ -289,7 +289,7 @@ def _returns(results: Results, table: str, title: str, labels: dict[str, str], a
     notes += [f"Not tested: {c.setting}: {c.why}" for c in untested]
     lacking = [(t, a, v) for a in algos for t in tasks for v in labels if results.main(t, a, v) is None]
     if lacking:
-        notes += ["Missing cells are filled by:", *few_of([fill(results, [t], a, [v]) for t, a, v in lacking])]
+        notes += ["Missing cells are filled by:", *few_of(fills(results, lacking))]
     return Table(title, caption, tuple(tasks), tuple(rows), tuple(notes), tuple(records))
 
 
@@ -341,8 +341,8 @@ def table2(results: Results) -> Table:
             ends |= {"paper_low": said[0], "paper_high": said[1]}
             records.append({"cost": what, "variant": variant, "timings": len(values), **ends})
     notes = [
-        f"{t['algo'].upper()} on {t['task']}, {t['device']}, measured {t['measured'][:10]}: "
-        + ", ".join(f"{variant_label(v)} {value:.2f}" for v, value in r["time"].items() if v != "plain")
+        f"{t['algo'].upper()} on {t['task']}, {_machine(t)}, measured {t['measured'][:10]}: "
+        + "; ".join(f"{variant_label(v)} {value:.2f}" for v, value in r["time"].items() if v != "plain")
         + " times the baseline's time."
         for t, r in usable
     ]
@@ -353,6 +353,12 @@ def table2(results: Results) -> Table:
         "prints for its own code and machine."
     )
     return Table(title, caption, tuple(map(variant_label, variants)), tuple(rows), tuple(notes), tuple(records))
+
+
+def _machine(timing: dict[str, Any]) -> str:
+    """What a cost was measured on; a stranger's file may lack it."""
+    machine = timing.get("machine") or {}
+    return hardware(timing["device"], machine.get("cpu"), machine.get("cores"))
 
 
 # --- one answer to each claim over all settings ----------------------------------------------------------------

@@ -209,7 +209,7 @@ class Ensemble(_Scalar):
 
     has_error = True
     weighs_states = True
-    error_name = "Disagreement of the members"
+    error_name = "Disagreement"
     default_weighting = "accuracy"
     default_members = 5
     min_members = 2

@@ -65,7 +65,7 @@ def curves(results: Results, training: bool = False) -> dict[str, Any]:
                 place = steps.setdefault(tuple(x[keep].astype(int).tolist()), len(steps))
                 drawn[column] = {"x": place} | _band(rows[:, keep])
                 if training or column == quantities[0]:
-                    drawn[column]["seeds"] = [rounded(row, 4) for row in rows[:, keep]]
+                    drawn[column]["seeds"] = [rounded(row, 5) for row in rows[:, keep]]
         series.append(
             {
                 "task": results.tasks.index(one.task),

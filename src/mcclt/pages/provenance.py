@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcclt.config import PAPER_VARIANTS
+from mcclt.experiments.analysis.texts import hardware
 from mcclt.experiments.filling import fill
 from mcclt.experiments.plan import describe_seconds
 from mcclt.experiments.results import Results
@@ -15,7 +16,7 @@ PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "mcclt": lambda p: p.get("version"),
     "Git commit": lambda p: str(p.get("git") or "unknown")[:12],
     "Engine": lambda p: p.get("engine"),
-    "Hardware": lambda p: f"{p.get('device') or 'unknown'}, {p.get('cpu_count') or 'unknown'} CPU cores",
+    "Hardware": lambda p: hardware(p.get("device"), p.get("cpu"), p.get("cpu_count")),
     "Platform": lambda p: p.get("platform"),
     "Python": lambda p: p.get("python"),
     "Packages": lambda p: ", ".join(f"{k} {v}" for k, v in sorted((p.get("packages") or {}).items())),

@@ -10,11 +10,15 @@ import hashlib
 import importlib.resources
 import json
 import math
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jinja2
 import numpy as np
 from markupsafe import Markup
+
+from mcclt.experiments.analysis.stats import Comparison
 
 
 def render(name: str, data: Any, script: str = "", /, **values: Any) -> str:
@@ -46,7 +50,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"signed": signed, "count": count, "score": score}
+    environment.filters |= {"signed": signed, "count": count, "score": score, "pieces": re.compile(r"(?<=[,+])").split}
     return environment
 
 
@@ -58,6 +62,21 @@ def embed(data: Any) -> str:
     """JSON that can stand inside a script element, whatever its texts are."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+# --- places on a line from 0 to 100 ----------------------------------------------------------------------------
+
+
+def places(values: Iterable[float], among: Sequence[float]) -> list[float]:
+    """Where numbers are between the least and the greatest of others, in per cent; those that are not known are not."""
+    low, high = min(among, default=0.0), max(among, default=1.0)
+    return [round(100 * (float(x) - low) / max(high - low, 1e-12), 2) for x in values if math.isfinite(x)]
+
+
+def difference(found: Comparison | None, among: Sequence[float]) -> dict[str, list[float]]:
+    """Where a difference with its interval is, and where there is none."""
+    own = [] if found is None else places([found.difference, found.low, found.high], among)
+    return {"difference": own, "zero": places([0.0], among)}
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------
@@ -85,6 +104,11 @@ def short(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:g}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def count(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from mcclt.experiments.cells import StoreError, refusals
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.pages import provenance
 from mcclt.pages.curves import curves
-from mcclt.pages.rendering import count, render, short
+from mcclt.pages.rendering import count, difference, listed, places, render, short
 from mcclt.storage import files
 
 COMPARED = ("learning_curves", "calibration")
@@ -102,6 +102,7 @@ def shared(results: Results, drawings: dict[str, str] | None) -> dict[str, Any]:
         "calibration": [(algo.upper(), *found) for algo in results.algos if (found := _calibration(results, algo))],
         "uncalibrated": calibration.why_unmeasured(results),
         "tasks": len(results.tasks),
+        "several_seeds": any(len(s.results) > 1 for s in results.mains),
         "properties": provenance.properties(results),
         "typed": provenance.commands_as_typed(results),
     }
@@ -133,8 +134,9 @@ def draw(results: Results, folder: Path) -> dict[str, str] | None:
 def title_of(results: Results) -> str:
     """What was trained, and on what."""
     names = [variant_label(variant) for variant in results.variants]
-    who = ", ".join(names) if len(names) < 5 else f"{len(names)} variants"
-    return f"{who} on {', '.join(results.tasks) if len(results.tasks) < 4 else count(len(results.tasks), 'task')}"
+    who = listed(names) if len(names) < 5 else f"{len(names)} variants"
+    where = listed(results.tasks) if len(results.tasks) < 4 else count(len(results.tasks), "task")
+    return f"{who[0].upper()}{who[1:]} on {where}"
 
 
 def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
@@ -151,22 +153,14 @@ def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
         found[task] = [
             {
                 "row": row,
-                "dots": _places(own, scores),
-                "mean": _places([row.summary.mean, row.summary.low, row.summary.high], scores),
-                "zero": _places([0.0], ends),
-                "difference": _places([row.against.difference, row.against.low, row.against.high], ends)
-                if row.against
-                else [],
+                "scale": (min(scores, default=0.0), max(scores, default=0.0)),
+                "dots": places(own, scores),
+                "mean": places([row.summary.mean, row.summary.low, row.summary.high], scores),
+                **difference(row.against, ends),
             }
             for row, own in zip(rows, dots, strict=True)
         ]
     return found
-
-
-def _places(values: Any, among: Sequence[float]) -> list[float]:
-    """Where numbers are between the least and the greatest of others, in per cent; those that are not known are not."""
-    low, high = min(among, default=0.0), max(among, default=1.0)
-    return [round(100 * (float(x) - low) / max(high - low, 1e-12), 2) for x in values if np.isfinite(x)]
 
 
 def _summary(results: Results) -> str:
@@ -174,6 +168,8 @@ def _summary(results: Results) -> str:
     algos = " and ".join(a.upper() for a in results.algos)
     seeds = _range([len(s.results) for s in results.mains], str)
     steps = _range([s.steps for s in results.mains], short)
+    if agents == 1:
+        return f"One agent, trained by {algos} for {steps} environment steps."
     return (
         f"{count(agents, 'trained agent')}: {count(len(results.tasks), 'task')}, "
         f"{count(len(results.variants), 'variant')} of {algos}, {seeds} {'seed' if seeds == '1' else 'seeds'}, "
@@ -190,7 +186,7 @@ def answer_of(results: Results) -> str:
     parts = []
     for verdict, said in words.items():
         if names := [variant_label(a.b) for a in found if a.verdict == verdict]:
-            parts.append(f"{said} those of {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}")
+            parts.append(f"{said} those of {listed(names)}")
     tasks, settings = max(a.mean.tasks for a in found), max(len(a.effects) for a in found)
     scope = f"{count(tasks, 'task')} ({count(settings, 'setting')})"
     return f"Over {scope} MC-CLT's final returns are {', and '.join(parts)}."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mcclt.errors import MissingExtraError
-from mcclt.pages.rendering import count, render, short
+from mcclt.pages.rendering import count, difference, places, render, score, short
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, name_of
 from mcclt.tuning.search import FAILED, Search, Trial, import_optuna
@@ -34,9 +34,8 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         summary=_summary(tuner, confirmed, winner),
         winner=name_of(winner),
         settings=[(name, _word(value), _word(default)) for name, (value, default) in changed(winner.settings).items()],
-        confirmed=confirmed,
+        confirmed=_strips(confirmed),
         default=default_command(confirmed),
-        strip=_strip(confirmed),
         importance=_importance(tuner.searches),
         curves=_curves(tuner, trials),
         parallel=_parallel(tuner, trials),
@@ -69,12 +68,13 @@ def _summary(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial) -> str
     tried = count(len(tuner.trials), "setting")
     own = next((one for one in confirmed if one.trial is winner), None)
     if own is None or own.against is None:
-        return f"{tried} tried on {tuner.plan.task}. The best scored {winner.scores[-1]:,.0f}; nothing was confirmed."
-    known = f" (95 % interval {own.against.low:+,.0f} to {own.against.high:+,.0f})" if own.against.p is not None else ""
+        return f"{tried} tried on {tuner.plan.task}. The best scored {score(winner.scores[-1])}; nothing was confirmed."
+    ends = (score(own.against.low, "+"), score(own.against.high, "+"))
+    known = f" (95 % interval {ends[0]} to {ends[1]})" if own.against.p is not None else ""
     seeds = count(own.summary.n, "fresh seed")
     return (
-        f"{tried} tried on {tuner.plan.task}. On {seeds} the best gave {own.summary.mean:,.0f}, "
-        f"{own.against.difference:+,.0f} against the default{known}."
+        f"{tried} tried on {tuner.plan.task}. On {seeds} the best gave {score(own.summary.mean)}, "
+        f"{score(own.against.difference, '+')} against the default{known}."
     )
 
 
@@ -123,7 +123,7 @@ def _curves(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
         lines.append((trial, steps[pick], mean[pick]))
         values += mean[pick].tolist()
     low, high = (float(np.percentile(values, 1)), float(np.max(values))) if values else (0.0, 1.0)
-    tone, last = _tone(trials), tuner.plan.rungs[-1]
+    tone, last = _tone(trials), max([tuner.plan.rungs[-1], *(int(steps[-1]) for _, steps, _ in lines)])
     drawn = [
         {
             "points": " ".join(
@@ -136,7 +136,16 @@ def _curves(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
         for trial, steps, mean in reversed(lines)
     ]
     rungs = [(_across(rung, 0, last, WIDTH), short(rung)) for rung in tuner.plan.rungs]
-    return {"lines": drawn, "rungs": rungs, "low": f"{low:,.0f}", "high": f"{high:,.0f}"}
+    marks = [(HEIGHT - _across(mark, low, high, HEIGHT), score(mark)) for mark in _round_numbers(low, high)]
+    return {"lines": drawn, "rungs": rungs, "marks": marks}
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Some four between two numbers."""
+    rough = max(high - low, 1e-12) / 4
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = size * next(m for m in (1, 2, 5, 10) if m * size >= rough)
+    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -161,23 +170,18 @@ def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
     return {"lines": lines, "axes": axes}
 
 
-def _strip(confirmed: Sequence[Confirmed]) -> list[dict[str, Any]]:
-    """For each confirmed setting a dot per seed, its mean and interval."""
+def _strips(confirmed: Sequence[Confirmed]) -> list[dict[str, Any]]:
+    """For each confirmed setting where its seeds, its mean and its difference to the default are."""
     values = [x for one in confirmed for x in (*one.scores, one.summary.low, one.summary.high) if math.isfinite(x)]
-    if not values:
-        return []
-    low, high = min(*values, 0.0), max(values)
-
-    def place(value: float) -> float:
-        return _across(value, low, high, WIDTH)
-
+    against = [one.against for one in confirmed if one.against is not None]
+    ends = [x for found in against for x in (found.low, found.high, 0.0) if math.isfinite(x)]
     return [
         {
-            "name": one.name,
-            "dots": [place(x) for x in one.scores if math.isfinite(x)],
-            "mean": place(one.summary.mean),
-            "interval": [place(one.summary.low), place(one.summary.high)] if one.summary.n > 1 else None,
-            "text": f"{one.summary.mean:,.0f}",
+            "own": one,
+            "scale": (min(values, default=0.0), max(values, default=0.0)),
+            "dots": places(one.scores, values),
+            "mean": places([one.summary.mean, one.summary.low, one.summary.high], values),
+            **difference(one.against, ends),
         }
         for one in confirmed
     ]

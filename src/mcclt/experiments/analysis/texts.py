@@ -32,6 +32,13 @@ def means(summaries: Sequence[stats.Summary], form: str) -> str:
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
+def hardware(devices: str | None, cpu: str | None, cores: int | None) -> str:
+    """NVIDIA H200; AMD EPYC, 16 cores: what JAX calls "gpu: NVIDIA H200", if there is any, and the processor."""
+    others = [name for device in (devices or "").split(", ") if (name := device.rpartition(": ")[2]) not in ("", "cpu")]
+    processor = ", ".join([cpu or "CPU", *([f"{cores} cores"] if cores else [])])
+    return "; ".join([*others, processor])
+
+
 def p_text(p: float | None) -> str:
     """A p-value: p = 0.021, or p < 0.001."""
     return "no p" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

@@ -16,6 +16,9 @@ BLUE = style.colour("mcclt")
 MARKERS = {"ppo": ("o", BLUE), "trpo": ("s", "white")}
 """By algorithm: shape and filling. All others have a white triangle."""
 
+GAP = 3 * "\u2003"
+"""Between words below an axis: em spaces, since browsers make one of many others."""
+
 REACH = (1.0, 1.5)
 """Differences shown, in standard deviations: at least, at most. Arrows stand for what lies beyond."""
 
@@ -60,7 +63,7 @@ def _forest(answers: Sequence[pooled.Answer]) -> Figure | None:
     axes[0].annotate("MC-CLT against", (0, 1), (-6, 6), "axes fraction", "offset points", ha="right", fontweight="bold")
     axes[0].set_ylim(top + 2, -0.9)
     axes[0].set_xlim(-reach * 1.05, reach * 1.05)
-    style.axis_names(figure, "← the other is better      standardised difference      MC-CLT is better →")
+    style.axis_names(figure, GAP.join(("← the other is better", "standardised difference", "MC-CLT is better →")))
     points = [(algo.upper(), {**_point(algo), "linewidth": 1.4}) for algo in dict.fromkeys(algo for _, algo in rows)]
     diamond = {"color": INK, "marker": "D", "linewidth": 0, "markersize": 6}
     style.legend(figure, [*points, ("mean over tasks", diamond), ("another task", {"color": SOFT, "linewidth": 1})])

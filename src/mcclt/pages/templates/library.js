@@ -117,3 +117,16 @@ async function copy(element) {
     return document.execCommand("copy");
   }
 }
+
+// --- the section being read, in the bar ---------------------------------------------------------------
+
+function setUpBar() {
+  const links = new Map([...document.querySelectorAll(".bar li a")].map((a) => [a.hash.slice(1), a]));
+  const watcher = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) links.get(target.id).setAttribute("aria-current", "true");
+      else links.get(target.id).removeAttribute("aria-current");
+    }
+  }, { rootMargin: "-30% 0px -69% 0px" });
+  for (const id of links.keys()) watcher.observe(byId(id));
+}

@@ -15,19 +15,6 @@
     addEventListener("afterprint", () => fold(false));
   }
 
-  // --- the section being read, in the bar ---------------------------------------------------------------
-
-  function setUpBar() {
-    const links = new Map([...document.querySelectorAll(".bar li a")].map((a) => [a.hash.slice(1), a]));
-    const watcher = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) links.get(target.id).setAttribute("aria-current", "true");
-        else links.get(target.id).removeAttribute("aria-current");
-      }
-    }, { rootMargin: "-30% 0px -69% 0px" });
-    for (const id of links.keys()) watcher.observe(byId(id));
-  }
-
   // --- learning curves ----------------------------------------------------------------------------------
 
   function setUpCurves() {
@@ -75,7 +62,8 @@
     // What leaves no choice is not offered; a training shows all quantities at once.
     const choices = { algos: data.algos, tasks: data.tasks, variants, quantity: data.training ? [] : data.quantities };
     for (const [id, all] of Object.entries(choices)) byId(id).closest("fieldset, label").hidden = all.length < 2;
-    byId("controls").hidden = false;
+    byId("seeds").closest("label").hidden = !data.series.some((s) => Object.values(s.curves).some((c) => c.seeds?.length > 1));
+    byId("controls").hidden = ![...byId("controls").querySelectorAll("input, select, button")].some((e) => !e.closest("[hidden]:not(#controls)"));
 
     let width = 0;
     new ResizeObserver(([entry]) => {
@@ -108,7 +96,7 @@
     };
     mark();
     box.append(...chips);
-    if (chips.length > 1) box.append(shortcut("all", [...contents.keys()]), shortcut("none", []));
+    if (chips.length > 1) box.append(html("span", { class: "whole" }, shortcut("all", [...contents.keys()]), shortcut("none", [])));
     return chips;
   }
 
@@ -131,13 +119,26 @@
     const shown = tasks.flatMap((task) => quantities
       .filter(({ key }) => !data.training || curvesOf(data, state, task, key).some((s) => state.variants.has(s.variant)))
       .map(({ key, title }, i) => ({ task, key, title, large: i === 0 && (data.training || tasks.length === 1) })));
-    box.classList.toggle("single", shown.length === 1);
-    box.replaceChildren(...shown.map(({ task, title, large }) => {
-      const words = title && tasks.length === 1 ? [title] : [data.tasks[task], ...(title ? [title] : [])];
-      return html("figure", { class: `panel${large ? " first" : ""}` }, html("h3", {}, words.join(": ")));
-    }));
+    const small = shown.filter(({ large }) => !large).length;
+    box.style.setProperty("--columns", columnsOf(box.clientWidth, data.training ? Math.round(small / tasks.length) : small));
+    const panels = shown.map(({ task, title, large }) =>
+      html("figure", { class: `panel${large ? " first" : ""}` }, html("h3", {}, title || data.tasks[task])));
+    box.replaceChildren(...panels);
+    if (data.training && tasks.length > 1) { // what is first of a task has its name above it
+      for (const [i, { task, large }] of shown.entries()) if (large) panels[i].before(html("h3", { class: "task" }, data.tasks[task]));
+    }
     if (!shown.length) box.append(html("p", { class: "empty" }, `Choose a ${tasks.length ? "variant" : "task"} above.`));
-    for (const [i, { task, key, large }] of shown.entries()) drawPanel(box.children[i], task, data, { ...state, quantity: key }, large);
+    for (const [i, { task, key, large }] of shown.entries()) drawPanel(panels[i], task, data, { ...state, quantity: key }, large);
+  }
+
+  // As many as there is room for, of those that leave the fewest places empty.
+  const PANEL = 336; // pixels that one needs
+  function columnsOf(width, panels) {
+    const most = clamp(Math.floor((width + 16) / (PANEL + 16)), 1, panels || 1);
+    const empty = (columns) => (columns - (panels % columns)) % columns;
+    let best = most;
+    for (let columns = most - 1; columns > 1; columns--) if (empty(columns) < empty(best)) best = columns;
+    return best;
   }
 
   const curvesOf = (data, state, task, key) => data.series.filter((s) => s.task === task && s.algo === state.algo && s.curves[key]);
@@ -171,7 +172,7 @@
     const [low, high] = [extent[0] - room, extent[1] + room];
     const last = Math.max(1, ...visible.map((s) => s.x.at(-1)));
     const marks = ticks(low, high, large ? 7 : 5);
-    const left = 12 + 6.6 * Math.max(...marks.map((v) => say(v).length));
+    const left = 12 + 7.4 * Math.max(...marks.map((v) => say(v).length));
     const [top, right, bottom] = [8, 14, 26];
     const x = (step) => left + (step / last) * (width - left - right);
     const y = (value) => top + ((high - value) / (high - low)) * (height - top - bottom);

@@ -1,4 +1,5 @@
 addEventListener("DOMContentLoaded", () => {
   setUpTheme();
   setUpCopying();
+  setUpBar();
 });

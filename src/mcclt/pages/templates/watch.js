@@ -228,9 +228,10 @@
       const x = (v) => width / 2 + ((v - mean) / scales.half) * (width / 2 - 8);
       const shapes = [svg("line", { class: "axis", x1: 0, x2: width, y1: floor, y2: floor })];
       for (const v of ticks(mean - scales.half, mean + scales.half, width > 420 ? 6 : width < NARROW ? 3 : 4)) {
+        const half = 3.8 * say(v).length; // of the label, which stays inside
         shapes.push(
           svg("line", { class: "gridline", x1: place(x(v)), x2: place(x(v)), y1: top - 8, y2: floor }),
-          svg("text", { x: clamp(place(x(v)), 14, width - 14), y: height - 7, "text-anchor": "middle" }, say(v)),
+          svg("text", { x: clamp(place(x(v)), half, width - half), y: height - 7, "text-anchor": "middle" }, say(v)),
         );
       }
       if (std > 0) {
@@ -367,7 +368,7 @@
       tracks.replaceChildren(...drawn.map((d) => d.element));
       // The bell takes the height that the picture, or the tracks beside both, leave it.
       const left = beside ? tracks.offsetHeight - stage.offsetHeight - GAP : level ? stage.offsetHeight : 260;
-      const bell = belief(agent, scales, face.clientWidth - 24, clamp(left - 74, 104, 340));
+      const bell = belief(agent, scales, Math.max(1, face.clientWidth - 24), clamp(left - 74, 104, 340));
       const words = html("p", { class: "words" });
       const read = html("p", { class: "read large" });
       face.replaceChildren(html("figcaption", {}, html("span", { class: "name" }, "Belief, discounted"), read), html("div", { class: "plot" }, bell.image), words);
@@ -510,7 +511,8 @@
     const named = startOf(location.hash);
     if (named !== null) { player.go(named); return; }
     const all = moments(agents[0]);
-    const [, step, words] = all.find(([, t]) => t > 0) ?? all[0];
+    const inside = (t) => t > 0 && t < agents[0].mean.length - 1; // at both ends there is less to see
+    const [, step, words] = all.find(([, t]) => inside(t)) ?? all[0];
     const whose = agents.length > 1 ? ` (${agents[0].label})` : "";
     byId("opening").textContent = `Opened at step ${whole.format(step)}, where ${words}${whose}. Playing starts at the beginning.`;
     byId("opening").hidden = false;

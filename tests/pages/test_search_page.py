@@ -1,0 +1,68 @@
+"""The page of a search, in a browser."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import CONTRAST, needs_browser, opened
+from mcclt.cli.app import main
+
+SPACE = """
+[search]
+learning_rate = { low = 1e-5, high = 1e-2, scale = "log" }
+gamma = { low = 0.9, high = 0.999, scale = "complement" }
+
+[fixed]
+n_envs = 2
+steps_per_update = 80
+policy_iterations = 2
+critic_iterations = 2
+"""
+LEAST = 10.5
+"""Pixels of the smallest type that can be read."""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    (folder / "space.toml").write_text(SPACE)
+    task = ["tune", "InvertedDoublePendulum-v5", "--space", str(folder / "space.toml"), "--store", str(folder / "s")]
+    main([*task, *"--trials 6 --steps 800 --confirm 2 --n-seeds 2 --episodes 2 --quiet".split()])
+    return folder / "s/search.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    with opened() as driver:
+        yield driver
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_fits_and_can_be_read(browser: Any, page: Path, width: int, scheme: str) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(page.as_uri())
+    assert browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    assert browser.execute_script(CONTRAST) == []
+    sizes = browser.execute_script("""
+        return [...document.querySelectorAll('svg.search text')].map((e) => {
+          const [image, own] = [e.ownerSVGElement, parseFloat(getComputedStyle(e).fontSize)];
+          return own * image.getBoundingClientRect().width / image.viewBox.baseVal.width;
+        });
+    """)
+    assert sizes and min(sizes) > LEAST
+    rows = browser.find_elements("css selector", "#confirmation tbody tr")
+    assert len(rows) == 3 and len(rows[1].find_elements("css selector", ".strip")) == 2  # returns, difference
+    assert browser.get_log("browser") == []
+
+
+@needs_browser
+def test_the_lines_of_the_drawing_are_labelled_with_round_numbers(browser: Any, page: Path) -> None:
+    browser.get(page.as_uri())
+    labels = [e.text for e in browser.find_elements("css selector", "#curves text")]
+    assert labels[-4:] == ["0", "160", "320", "800"] and len(labels) >= 6
