@@ -18,6 +18,8 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+SHORT = re.compile(r"<td((?: [^>]*)?)>((?:<strong>|<em>)?[^<]{1,22}(?:</strong>|</em>)?[*]?)</td>")
+"""A cell with a number, a name or a few words."""
 DRAWING = re.compile(r'<img\s+alt="([^"]*)"\s+src="([^"]*\.svg)"\s*/?>')
 
 
@@ -88,10 +90,11 @@ def reference(package: str) -> str:
 
 
 def on_page_content(content: str, /, *, page: Any, config: Any, files: Any) -> str:
-    """The page's HTML with its equations and drawings."""
+    """The page's HTML with its equations and drawings, and what is short in a table on one line."""
     content = MATH.sub(lambda m: mathml(m[3], block=m[2] == "["), content)
     folder = Path(config.docs_dir) / Path(page.file.src_uri).parent
-    return DRAWING.sub(lambda m: drawing(folder / m[2], m[1]), content)
+    content = DRAWING.sub(lambda m: drawing(folder / m[2], m[1]), content)
+    return SHORT.sub(r"<td\1 data-whole>\2</td>", content)
 
 
 def mathml(latex: str, block: bool) -> str:
