@@ -22,14 +22,15 @@ SPACE = """
 learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }
 gamma = { low = 0.9, high = 0.999, scale = "complement" }
 [fixed]
-policy_hidden = [8]
+policy_hidden = [4]
 critic_hidden = [8]
-n_envs = 4
-steps_per_update = 200
+n_quantiles = 4
+n_envs = 2
+steps_per_update = 16
 policy_iterations = 2
 critic_iterations = 2
 """
-SMALL = "--trials 5 --steps 800 --confirm 1 --n-seeds 2 --episodes 2".split()
+SMALL = "--trials 5 --steps 80 --confirm 1 --n-seeds 2 --episodes 2".split()
 
 
 def tune(folder: Path, *flags: str) -> None:
@@ -41,7 +42,7 @@ def tune(folder: Path, *flags: str) -> None:
 def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tune(tmp_path)
     said = capsys.readouterr().out
-    assert "5 settings, 5 agents at once; compared at 160, 320, 800 steps" in said
+    assert "5 settings, 5 agents at once; compared at 16, 32, 80 steps" in said
     assert "On fresh seeds" in said
     default = "mcclt train InvertedDoublePendulum-v5 --algo ppo"
     assert f"The default is what this trains:  {default}" in said
@@ -57,7 +58,7 @@ def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: py
     study = optuna.load_study(study_name="InvertedDoublePendulum-v5", storage=storage)
     assert len(study.trials) == 5
     out = str(tmp_path / "run")
-    main(["train", "--config", str(tmp_path / "s/best.toml"), "--steps", "400", "--final-episodes", "1", "--out", out])
+    main(["train", "--config", str(tmp_path / "s/best.toml"), "--steps", "32", "--final-episodes", "1", "--out", out])
     before = (tmp_path / "s/best.toml").read_text()
     tune(tmp_path)  # all is there: the same again, and nothing is trained
     assert (tmp_path / "s/best.toml").read_text() == before

@@ -66,22 +66,22 @@ def test_necessary_operations_by_hand() -> None:
 
 @pytest.mark.skipif(not on_cpu(), reason="processes are for cores")
 def test_the_whole_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
-    small = {"steps_per_update": 32, "n_envs": 2}
-    monkeypatch.setattr(bench, "RunConfig", functools.partial(RunConfig, **small))
-    monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, policy_iterations=2, critic_iterations=2))
+    monkeypatch.setattr(bench, "RunConfig", functools.partial(RunConfig, steps_per_update=16, n_envs=2))
+    few = {"policy_hidden": (4,), "policy_iterations": 2, "critic_iterations": 2}
+    monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, **few))
     monkeypatch.setattr(bench, "GEMM", 64)
     monkeypatch.setattr(bench, "TIMED", {"mcclt": {"critic": "plain"}})  # which compiles sooner
-    command.Bench(task=PENDULUM, updates=1, width=8, population=3, out=tmp_path / "bench.json").run()
+    command.Bench(task=PENDULUM, updates=1, width=8, population=2, out=tmp_path / "bench.json").run()
     found = json.loads((tmp_path / "bench.json").read_text())
     names = [row["variant"] for row in found["variants"]]
-    assert names == list(bench.TIMED) and found["population"]["seeds"] == 3
+    assert names == list(bench.TIMED) and found["population"]["seeds"] == 2
     processes = found["processes"]
-    assert processes["count"] == min(3, available_cores())
+    assert processes["count"] == min(2, available_cores())
     for row in found["variants"]:
         name, floor = row["variant"], row["floor_seconds"]
         assert row["whole_over_floor"] == pytest.approx(row["seconds"]["whole"] / floor)
         assert processes["seconds_all"][name] > 0
-        assert processes["whole_over_floor"][name] == pytest.approx(processes["seconds_all"][name] / (3 * floor))
+        assert processes["whole_over_floor"][name] == pytest.approx(processes["seconds_all"][name] / (2 * floor))
     out = capsys.readouterr().out
     assert f"in {processes['count']} processes that share the cores" in out
     assert "{" not in out, "figures are for people"

@@ -20,12 +20,12 @@ from mcclt.method.nets import Gaussian
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, Ppo
 from mcclt.method.settings import Structure, numbers
 from mcclt.training.fitting import Fit, Learnt
-from mcclt.training.population import Improve, map_agents
+from mcclt.training.population import Improve
 from mcclt.training.trainer import Trainer
+from probes import TINY, agent
 
-T, E, OBS, ACTIONS = 6, 4, 3, 2
+T, E, OBS, ACTIONS = 8, 2, 3, 2
 SPEC = EnvSpec("Made-Up", "none", OBS, ACTIONS, -np.ones(ACTIONS), np.ones(ACTIONS), None, False)
-TINY = {"policy_hidden": (4,), "critic_hidden": (4,), "policy_iterations": 2, "critic_iterations": 2, "n_quantiles": 4}
 OFF = 1e9
 """A `target_kl` that never stops anything."""
 
@@ -112,8 +112,8 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
 @pytest.mark.parametrize("critic", ["plain", pytest.param("ensemble", marks=pytest.mark.slow)])
 def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
-    agents = map_agents(learner.init)(np.arange(2, dtype=np.uint32))
-    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollout_of(2)})["a"]
+    agents = jax.tree.map(lambda x: np.asarray(x)[None], learner.init(jnp.uint32(0)))
+    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollout_of(1)})["a"]
     whole = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 1)]).states["a"]
     halves = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 2)]).states["a"]
     assert_close(halves, whole)
@@ -207,7 +207,8 @@ def test_every_critic_and_policy_update_learns(algo, critic):
 @pytest.mark.parametrize(("critic", "members"), [("plain", 1), pytest.param("ensemble", 2, marks=pytest.mark.slow)])
 def test_agents_mapped_are_agents_alone(critic, members):
     learner = learner_of(critic=critic, members=members, target_kl=OFF)
-    agents, rollouts = map_agents(learner.init)(np.arange(2, dtype=np.uint32)), rollout_of(2)
+    agents = jax.tree.map(lambda *x: np.stack(x), *(learner.init(jnp.uint32(k)) for k in range(2)))
+    rollouts = rollout_of(2)
     together = jax.jit(jax.vmap(learner.update))(agents, rollouts)
     for k in range(2):
         own, rollout, found = jax.tree.map(lambda x, k=k: np.asarray(x)[k], (agents, rollouts, together))
@@ -235,7 +236,7 @@ def test_sizes_that_cannot_be():
         AgentConfig(minibatch_size=0)
 
     def trainer(**settings) -> Trainer:
-        groups = {"a": AgentConfig(**settings)}
+        groups = {"a": agent(**({"critic": "plain"} | settings))}
         return Trainer(RunConfig("InvertedDoublePendulum-v5", groups=groups, n_envs=2, steps_per_update=40))
 
     with pytest.raises(ConfigError, match=r"minibatch_size = 41 .* at most 40, steps_per_update"):

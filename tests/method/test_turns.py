@@ -1,14 +1,13 @@
 """Advantages recomputed before every pass: policy and critic learn by turns."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_learner import learner_of, rollout_of
+from test_learner import E, learner_of, rollout_of
 
 import alone
 from mcclt.config import AgentConfig
@@ -19,6 +18,8 @@ from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
 TURNS: dict[str, Any] = {"recompute_advantages": True, "policy_iterations": 2, "critic_iterations": 4}
+OFF = 1e9
+"""A `target_kl` that never stops anything."""
 
 
 def leaves(*trees: Any) -> list[np.ndarray]:
@@ -33,36 +34,35 @@ def assert_close(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("critic", ["normal", pytest.param("plain", marks=pytest.mark.slow)])
 def test_two_turns_by_hand(critic: str) -> None:
     """Each a study of the rollout by the critic so far, a gradient step of the policy on it, two of the critic."""
-    same = {"critic": critic, "learning_rate": 0.05, "critic_learning_rate": 0.05, "target_kl": None}
+    same = {"critic": critic, "learning_rate": 0.05, "critic_learning_rate": 0.05, "target_kl": OFF}
     learner, halves = learner_of(**same, **TURNS), learner_of(**same)
     state, rollout = learner.init(jnp.uint32(0)), rollout_of()
     found, metrics = alone.update(learner, state, rollout)
 
     ppo, policy, opt, now, studies = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
-    look, fit = jax.jit(halves.study), jax.jit(partial(halves.fit, iterations=2))
     slope, step = jax.jit(jax.grad(lambda p, s: ppo.loss(p, s)[0])), jax.jit(optimisers.step)
     old = None
     for _ in range(2):
-        studies.append(study := look(now, rollout))
+        studies.append(study := alone.study(halves, now, rollout))
         sample = study.sample
         old = ppo.log_prob(policy, sample.obs, sample.action) if old is None else old
         policy, opt = step(policy, slope(policy, sample._replace(log_prob=old)), opt, 0.05, None)
-        now = fit(now, study.lesson)
+        now = alone.fit(halves, now, study.lesson)
     assert_close((found.policy, found.policy_opt), (policy, opt))
     assert_close((found.critic, found.critic_opt), (now.critic, now.critic_opt))
     assert found.update == 1 and found.temperature == studies[1].temperature
     for name, value in studies[0].metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5)
     assert np.abs(studies[0].sample.advantage - studies[1].sample.advantage).max() > 1e-3, "they were recomputed"
-    once, _ = alone.update(learner_of(**same, **(TURNS | {"recompute_advantages": False})), state, rollout)
+    once, _ = alone.update(halves, state, rollout)
     assert any((a != b).any() for a, b in zip(leaves(found.policy), leaves(once.policy), strict=True))
 
 
 def test_one_turn_is_an_update() -> None:
-    same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "members": 2, "critic": "plain"}
+    same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "critic": "plain"}
     same |= {"normalize_obs": True, "normalize_reward": True, "learning_rate_end": 0.0, "decay_steps": 100}
     one, other = learner_of(recompute_advantages=True, **same), learner_of(**same)
-    one.n_envs = other.n_envs = 3
+    one.n_envs = other.n_envs = E
     state = one.init(jnp.uint32(3))
     for seed in range(2):
         found, metrics = alone.update(one, state, rollout_of(seed))
@@ -71,14 +71,14 @@ def test_one_turn_is_an_update() -> None:
 
 
 def test_the_policy_stops_and_the_critic_goes_on() -> None:
-    learner = learner_of(**(TURNS | {"policy_iterations": 4}), critic="plain", learning_rate=0.1, target_kl=1e-6)
-    state, metrics = alone.update(learner, learner.init(jnp.uint32(0)), rollout_of())
+    learner = learner_of(**TURNS, critic="normal", learning_rate=0.1, target_kl=1e-6)
+    state, metrics = alone.update(learner, learner.init(jnp.uint32(0)), rollout_of(3))
     assert metrics["train/policy_iterations"] == 1 == state.policy_opt[0].count
     assert state.critic_opt[0].count == 4
 
 
 def test_what_is_not_finite_is_not_learnt() -> None:
-    learner, rollout = learner_of(**TURNS, critic="normal", target_kl=None), rollout_of()
+    learner, rollout = learner_of(**TURNS, critic="normal", target_kl=OFF), rollout_of()
     state = learner.init(jnp.uint32(0))
     broken = dataclasses.replace(rollout, reward=rollout.reward.at[0, 0].set(jnp.nan))
     found, metrics = alone.update(learner, state, broken)
@@ -118,8 +118,9 @@ def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
     assert learnt(together, "turns") != learnt(together, "plain")
 
 
+@pytest.mark.slow
 def test_agents_mapped_are_agents_alone() -> None:
-    learner = learner_of(**TURNS, critic="normal", target_kl=None)
+    learner = learner_of(**TURNS, critic="normal", target_kl=OFF)
     states, rollouts = [learner.init(jnp.uint32(k)) for k in range(2)], [rollout_of(k) for k in range(2)]
     stacked = [jax.tree.map(lambda *x: np.stack(x), *trees) for trees in (states, rollouts)]
     found = jax.jit(jax.vmap(learner.update))(*stacked)

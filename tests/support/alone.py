@@ -1,12 +1,13 @@
 """Updates of agents by the programs that train populations: compiled once for all tests whose agents are alike."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from mcclt.method import settings
-from mcclt.method.learner import AgentState, Learner, Metrics, Rollout
+from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout, Study
 from mcclt.training.fitting import Learnt, fits_of
 from mcclt.training.population import Improve, Program
 
@@ -15,6 +16,21 @@ def init(learner: Learner, agents: int) -> AgentState:
     """Fresh agents of the first seeds, stacked."""
     return Program(learner.key("init"), learner.init).mapped()(
         np.arange(agents, dtype=np.uint32), jax.tree.map(lambda x: np.full(agents, x), settings.numbers(learner.config))
+    )
+
+
+def study(learner: Learner, state: AgentState, rollout: Rollout) -> Study:
+    """What `Learner.study` finds for one, without the key of minibatches."""
+    args = jax.tree.map(lambda x: np.asarray(x)[None], (replace(state, policy=None, policy_opt=None), rollout))
+    found = Program(learner.key("study"), learner.study).mapped()(*args)
+    return jax.tree.map(lambda x: np.asarray(x)[0], found._replace(sample=found.sample._replace(key=None)))
+
+
+def fit(learner: Learner, state: AgentState, lesson: Lesson) -> AgentState:
+    """One whose critic has learnt a lesson."""
+    states, lessons = jax.tree.map(lambda x: np.asarray(x)[None], (state, lesson))
+    return jax.tree.map(
+        lambda x: np.asarray(x)[0], Learnt({"it": states}, {"it": lessons}, fits_of({"it": learner}, 1)).states["it"]
     )
 
 

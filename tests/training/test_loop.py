@@ -138,7 +138,7 @@ POPULATIONS = {
 )
 def test_every_variant_trains_in_one_population(trainer_of, task: str) -> None:
     groups = {f"{algo}:{v}": variant(v, algo) for algo, v in POPULATIONS[task]}
-    trainer = trainer_of(run_config(task, groups=groups, seeds=(0, 1)))
+    trainer = trainer_of(run_config(task, groups=groups))
     before = {name: jax.tree.map(np.asarray, state) for name, state in trainer.states.items()}
     rows = train(trainer, 2)
     assert [(r["group"], r["seed"]) for r in rows[-len(trainer.agents) :]] == trainer.agents
@@ -151,7 +151,7 @@ def test_every_variant_trains_in_one_population(trainer_of, task: str) -> None:
         for part in ("policy", "critic"):
             old, new = jax.tree.leaves(getattr(before[name], part)), jax.tree.leaves(getattr(state, part))
             assert any((x != y).any() for x, y in zip(old, new, strict=True)), f"{name}: the {part} learnt nothing"
-        assert state.update.tolist() == [2, 2]
+        assert state.update.tolist() == [2]
 
 
 def test_rows_are_complete(trainer_of) -> None:

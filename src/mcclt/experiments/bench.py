@@ -8,6 +8,7 @@ be avoided, at the rate of a large matrix product.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import platform
@@ -192,7 +193,7 @@ def material(learner: Learner, size: int) -> tuple[AgentState, Lesson, PolicySam
 
 def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
     """Seconds of the policy's and the critic's update alone."""
-    state, lesson, sample = material(learner, size)
+    state, lesson, sample = jax.jit(functools.partial(material, learner, size))()
     fit = jax.jit(lambda s: learner.fit(s, lesson, learner.config.critic_iterations))
     improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, sample))
     predict = jax.jit(learner.predict)
@@ -212,18 +213,18 @@ def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
 
     TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
     """
-    state, lesson, sample = material(learner, size)
+    state, lesson, sample = jax.eval_shape(functools.partial(material, learner, size))
     policy, critic, config = learner.policy, learner.critic, learner.config
 
-    def flops(function: Callable[[Any], Any], params: Params) -> float:
-        return _products(jax.make_jaxpr(function)(params).jaxpr)
+    def flops(function: Callable[..., Any], *args: Any) -> float:
+        return _products(jax.make_jaxpr(function)(*args).jaxpr)
 
-    def log_prob(params: Params) -> jax.Array:
+    def log_prob(params: Params, sample: PolicySample) -> jax.Array:
         return jnp.sum(policy.log_prob(policy.distribution(params, sample.obs), sample.action))
 
-    fit = flops(jax.grad(lambda params: critics.total_loss(critic, params, lesson)), state.critic)
-    values = flops(lambda params: critic.predict(params, sample.obs), state.critic)
-    forward, both = flops(log_prob, state.policy), flops(jax.grad(log_prob), state.policy)
+    fit = flops(jax.grad(functools.partial(critics.total_loss, critic)), state.critic, lesson)
+    values = flops(critic.predict, state.critic, sample.obs)
+    forward, both = flops(log_prob, state.policy, sample), flops(jax.grad(log_prob), state.policy, sample)
     steps = both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
     return config.critic_iterations * fit + 2 * values + steps + 2 * forward
 
