@@ -3,6 +3,7 @@
 To add one, write a class with the contract of `PolicyUpdate` and enter it in `POLICY_UPDATES`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, final
 
 import jax
@@ -89,15 +90,10 @@ class Ppo:
         return loss - bonus, (loss, jnp.mean(-log_ratio), jnp.mean(jnp.abs(ratio - 1) > clip))
 
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
-        """At most `policy_iterations` steps or passes. Stops for real (`while_loop`): most updates use 10 to 70."""
+        """At most `policy_iterations` steps or passes."""
         sample = sample._replace(log_prob=self.log_prob(params, sample.obs, sample.action))
-        most = self.config.policy_iterations * self._per_pass(sample)
-        done = jax.lax.while_loop(
-            lambda now: (now.steps < most) & ~now.stopped,
-            lambda now: self.one_pass(now, sample),
-            self.start(params, opt_state),
-        )
-        return self.finish(done)
+        passes, start = self.config.policy_iterations, self.start(params, opt_state)
+        return self.finish(self._repeat(passes, lambda i, now: self.one_pass(now, sample), start))
 
     def log_prob(self, params: Params, obs: jax.Array, action: jax.Array) -> jax.Array:
         """[B] of the actions."""
@@ -120,23 +116,28 @@ class Ppo:
 
     def one_pass(self, now: Passes, sample: PolicySample) -> Passes:
         """One pass over a batch with its `log_prob`, or one step on all of it; stops where the KL says so."""
-        size, per_pass = self.config.minibatch_size, self._per_pass(sample)
+        size = self.config.minibatch_size
         rate = optimisers.rate(self.config.learning_rate, self.config.learning_rate_end, sample.progress)
         if size is None:
             return self._step(now, sample, rate)
         assert sample.key is not None
         key = jax.random.fold_in(sample.key, now.steps)
         batches = minibatches.shuffled(key, sample._replace(key=None, progress=None), size)
+        steps = sample.obs.shape[0] // size
+        return self._repeat(steps, lambda j, now: self._step(now, jax.tree.map(lambda x: x[j], batches), rate), now)
 
-        def next_step(state: tuple[int, Passes]) -> tuple[int, Passes]:
-            j, now = state
-            return j + 1, self._step(now, jax.tree.map(lambda x: x[j], batches), rate)
+    def _repeat(self, times: int, body: Callable[[Any, Passes], Passes], now: Passes) -> Passes:
+        """`body` so many times, but no longer than the KL allows: most updates of the paper use 10 to 70 of 80.
 
-        return jax.lax.while_loop(lambda state: (state[0] < per_pass) & ~state[1].stopped, next_step, (0, now))[1]
-
-    def _per_pass(self, sample: PolicySample) -> int:
-        size = self.config.minibatch_size
-        return 1 if size is None else sample.obs.shape[0] // size
+        Without such a limit the number is known beforehand, and a GPU need not ask the host after every step.
+        """
+        if self.config.target_kl is None:
+            return jax.lax.fori_loop(0, times, body, now)
+        return jax.lax.while_loop(
+            lambda state: (state[0] < times) & ~state[1].stopped,
+            lambda state: (state[0] + 1, body(*state)),
+            (0, now),
+        )[1]
 
     def _step(self, now: Passes, sample: PolicySample, rate: ArrayLike) -> Passes:
         config, before = self.config, (now.params, now.opt_state)
