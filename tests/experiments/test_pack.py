@@ -330,7 +330,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_store_is_packed_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    args = [sys.executable, drivers.__file__, "race", path, "24", "2", "1"]
+    args = [sys.executable, drivers.__file__, "race", path, "8", "2", "1"]
     racer = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     packed = 0
     while racer.poll() is None:
@@ -340,9 +340,9 @@ def test_a_store_is_packed_while_it_is_written(tmp_path: Path) -> None:
             assert done.problems == []
             assert Store(path).load().problems == ()
     out, err = racer.communicate()
-    assert racer.returncode == 0 and json.loads(out) == [24, 0, 0, []], err
+    assert racer.returncode == 0 and json.loads(out) == [8, 0, 0, []], err
     pack.pack(Store(path))
-    assert packed and len(contents(Store(path))) == 24 and len(held(Store(path))) == 1
+    assert packed and len(contents(Store(path))) == 8 and len(held(Store(path))) == 1
 
 
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

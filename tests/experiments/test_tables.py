@@ -228,6 +228,7 @@ def test_special_characters():
     assert r"a\|b" in table.markdown()
 
 
+@pytest.mark.slow
 def test_the_papers_whole_size(tmp_path):
     # 8 tasks, 2 algorithms, 12 variants, 30 seeds, made without files.
     variants = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore", "mcclt@n_quantiles=4")
