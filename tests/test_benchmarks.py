@@ -43,11 +43,11 @@ def test_speeds_of_the_readme_are_those_that_were_measured() -> None:
     rows = {row["name"]: row for row in json.loads((KEPT / "peers.json").read_text())["rows"]}
     speed = {name: f"{row['steps_per_second']:,.0f}" for name, row in rows.items()}
     ppo, trpo = (rows[name]["ours_equal"] for name in ("stable-baselines3 PPO", "sb3-contrib TRPO"))
-    assert f"{speed[ppo]} steps/s where Stable-Baselines3 PPO makes {speed['stable-baselines3 PPO']}" in text
-    assert f"SBX PPO (JAX) {speed['sbx-rl PPO']}, and {speed[trpo]} where sb3-contrib TRPO makes" in text
+    assert f"{speed[ppo]} steps/s where Stable-Baselines3 PPO runs {speed['stable-baselines3 PPO']}" in text
+    assert f"SBX PPO (JAX) {speed['sbx-rl PPO']}, and {speed[trpo]} where sb3-contrib TRPO runs" in text
     on_gpu = json.loads((KEPT / "bench" / "HalfCheetah-v4-warp.json").read_text())
     made = f"{round(on_gpu['steps_per_second'], -3):,.0f}"
-    assert f"{on_gpu['agents']} agents, evaluations included, make {made} environment steps/s on HalfCheetah" in text
+    assert f"{on_gpu['agents']} agents, evaluations included, run {made} environment steps/s on HalfCheetah" in text
 
 
 def test_a_mark_that_is_missing_is_named(script: Any) -> None:
