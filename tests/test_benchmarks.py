@@ -16,7 +16,7 @@ import mcclt
 from mcclt.cli import main
 from mcclt.config import RunConfig
 from mcclt.tuning.space import Space, configured
-from probes import TINY, flags
+from probes import PENDULUM, TINY, flags
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "results"
@@ -107,13 +107,12 @@ def test_why_measures_an_agent_and_says_what_it_found(
     why = script("why")
     monkeypatch.setattr(why, "EPISODES", 3)
     monkeypatch.setattr(why, "HORIZON", 5)
-    small = {"policy_hidden": (4,), "critic_hidden": (8,), "policy_iterations": 2, "critic_iterations": 2}
-    agent = mcclt.PPO("Hopper-v5", n_envs=2, steps_per_update=64, gamma=0.9, **small).learn(64)
+    agent = mcclt.PPO(PENDULUM, n_envs=2, steps_per_update=16, gamma=0.9, **TINY).learn(16)
     model = agent.save(tmp_path / "agent")
     file = tmp_path / "why.json"
     monkeypatch.setattr(sys, "argv", ["why.py", "--file", str(file), "measure", str(model), "--returns", "4"])
     why.main()
-    assert "| PPO on Hopper-v5: MC-CLT |" in capsys.readouterr().out
+    assert f"| PPO on {PENDULUM}: MC-CLT |" in capsys.readouterr().out
     (record,) = why.load(file)
     returns = np.array(record["returns"])
     assert returns.shape == (6, 4)

@@ -72,10 +72,7 @@ def kinds() -> list[Any]:
         for critic, made in CRITICS.items():
             for weighting, weights in WEIGHTINGS.items():
                 if made.has_error or not weights.needs_error:
-                    quick = (algo, critic, weighting) in (
-                        ("ppo", "normal", "accuracy"),
-                        ("trpo", "plain", "uniform"),
-                    )
+                    quick = (algo, critic, weighting) == ("ppo", "normal", "accuracy")
                     slow = [] if quick else [pytest.mark.slow]
                     found.append(pytest.param(algo, critic, weighting, marks=slow))
     return found

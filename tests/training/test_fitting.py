@@ -9,28 +9,22 @@ import numpy as np
 import pytest
 
 import alone
-from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
 from mcclt.method.learner import AgentState, Learner, Rollout
 from mcclt.training.fitting import Fit, Learnt
 from mcclt.training.population import Improve
+from probes import agent
 
 SPEC = EnvSpec("toy", "none", 3, 2, np.full(2, -1, np.float32), np.full(2, 1, np.float32), 100, False)
-AGENTS, T, E = 2, 5, 4
+AGENTS, T, E = 2, 8, 2
 EVERY_CRITIC = pytest.mark.parametrize(
     "critic", [pytest.param(name, marks=pytest.mark.slow if name != "plain" else ()) for name in CRITICS]
 )
 
 
 def learner_of(**settings: Any) -> Learner:
-    settings = {
-        "critic_iterations": 6,
-        "policy_iterations": 2,
-        "critic_hidden": (8, 8),
-        "policy_hidden": (8,),
-    } | settings
-    return Learner(AgentConfig(**settings), SPEC)
+    return Learner(agent(**({"critic_iterations": 6} | settings)), SPEC)
 
 
 def rollouts() -> Rollout:

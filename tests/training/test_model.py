@@ -515,7 +515,7 @@ def test_where_the_environment_may_stand(given: tuple[Any, ...], named: dict[str
 
 def test_an_environment_that_gymnasium_made_is_made_again() -> None:
     model = make(env=gym.make("Pendulum-v1", g=1.0, max_episode_steps=7))
-    assert model.config.task == "Pendulum-v1" and model.learn(16).num_timesteps == 16
+    assert model.config.task == "Pendulum-v1" and np.isfinite(evaluate_policy(model, n_eval_episodes=1)[0])
     assert model._spec.max_episode_steps == 7
     assert model.source().unwrapped.g == 1.0
 

@@ -11,11 +11,11 @@ import pytest
 from test_fitting import AGENTS, SPEC, rollouts
 
 import alone
-from mcclt.config import AgentConfig
 from mcclt.method.learner import Learner
 from mcclt.training import population
 from mcclt.training.fitting import Learnt, fits_of
 from mcclt.training.population import Improve, Program, Together, join, split
+from probes import agent
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo-mcclt": {"critic": "normal"},
@@ -28,9 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def learners() -> dict[str, Learner]:
-    small: dict[str, Any] = {"critic_iterations": 4, "policy_iterations": 3}
-    small |= {"critic_hidden": (8,), "policy_hidden": (8,)}
-    return {name: Learner(AgentConfig(**small, **settings), SPEC) for name, settings in SETTINGS.items()}
+    return {name: Learner(agent(critic_iterations=4, **settings), SPEC) for name, settings in SETTINGS.items()}
 
 
 def on_gpus_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_every_number_reaches_the_agent(algo: str) -> None:
     init, update = jax.jit(learner.init), jax.jit(learner.update)
 
     def become(own: dict[str, Any]) -> list[bytes]:
-        state = init(np.uint32(0), own)
+        state = init(np.uint32(2), own)  # whose bars cross somewhere
         for _ in range(2):
             state, _ = update(state, rollout)
         return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.policy, state.critic))]

@@ -13,6 +13,7 @@ from mcclt.training.trainer import Place, Trainer
 from mcclt.tuning.pool import GROUP, Pool
 
 BASE = AgentConfig(
+    critic="plain",
     policy_hidden=(8,),
     critic_hidden=(8,),
     policy_iterations=3,

@@ -122,6 +122,7 @@ def test_a_machine_that_does_not_see_the_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "0").exists() and all(t.scores for t in desk.trials()[0])
 
 
+@pytest.mark.slow
 def test_processes_one_of_which_is_killed(tmp_path: Path, alone: list[Trial]) -> None:
     """kill -9: its share goes on in another process. Then all is done, also for a search in one process."""
     killed: list[int] = []

@@ -26,7 +26,7 @@ from mcclt.storage.trackers import Row
 from mcclt.training.agent import Agent
 from mcclt.training.collect import EpisodeStats
 from mcclt.training.job import Job
-from mcclt.training.population import map_agents
+from mcclt.training.population import Program
 from mcclt.training.saved import keepsake, only_group, only_seed
 from mcclt.training.trainer import TRAINING, Trainer
 
@@ -147,11 +147,12 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
     def draw(seed: jax.Array) -> jax.Array:
         return trainer.policy.noise(stream(seed, Purpose.PROBE), shape)
 
+    noise = Program(("probe", trainer.policy, shape), draw)
     env = trainer.make_env(Purpose.PROBE, 0, PROBE_EPISODES)
     with contextlib.closing(env):
         obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
         stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
-        rollout, _, faults = trainer.act_in(env, obs, map_agents(draw)(seeds), stats, raise_faults=False)
+        rollout, _, faults = trainer.act_in(env, obs, noise.mapped()(seeds), stats, raise_faults=False)
     rollout, states = jax.tree.map(np.asarray, (rollout, trainer.states))  # [A, T, E, ...]
     reward, terminated, truncated = (x.swapaxes(0, 1) for x in (rollout.reward, rollout.terminated, rollout.truncated))
     gammas = np.array([[trainer.learners[name].config.gamma] for name, _ in trainer.agents])
