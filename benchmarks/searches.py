@@ -41,7 +41,7 @@ def keep(folder: Path, name: str) -> None:
 def table() -> str:
     """A row for each search: what it cost, what its best gave there, and on fresh seeds beside the default."""
     lines = [
-        "| search | settings | steps | minutes | its best | again: middle half | mean ± SE | the default | to beat |",
+        "| search | settings | steps | minutes | its best | fresh seeds: IQM | mean ± SE | the default | to beat |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for path in sorted(KEPT.iterdir()):
@@ -62,7 +62,7 @@ def table() -> str:
 
 
 def _again(confirmed: Path) -> tuple[str, str, str]:
-    """What the best of the candidates gave on fresh seeds, as middle half and mean, and the default."""
+    """What the best of the candidates gave on fresh seeds, as IQM and mean, and the default."""
     if not confirmed.exists():
         return "not yet", "", ""
     series = Store(confirmed).load().series
