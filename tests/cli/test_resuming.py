@@ -203,7 +203,11 @@ def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said", "code"), [(signal.SIGTERM, "Terminated", 143), (signal.SIGINT, "Interrupted", 130)]
+    ("number", "said", "code"),
+    [
+        (signal.SIGTERM, "Terminated", 143),
+        pytest.param(signal.SIGINT, "Interrupted", 130, marks=pytest.mark.slow),  # as above, and fast there
+    ],
 )
 def test_a_signal_saves_a_checkpoint_first(tmp_path: Path, number: int, said: str, code: int) -> None:
     """As a scheduler does before it kills: the run goes on from where it was."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from commands import TINY
+from drivers import SMALL
 from mcclt import PPO
 from mcclt.cli import main
 from mcclt.envs import make_vec
@@ -61,7 +62,8 @@ def test_every_command_takes_it(here: Path, capsys: pytest.CaptureFixture[str]) 
     main(["train", task, *TINY, "--steps", "32", "--final-episodes", "2", "--out", "run", "--quiet"])
     main(["evaluate", "run", "--episodes", "2"])
     main(["train", "--resume", "run", "--steps", "48", "--quiet"])
-    main(["compare", task, "--variants", "plain", "--n-seeds", "1", "--steps", "1", "--episodes", "1", "--store", "s"])
+    once = ["--n-seeds", "1", "--steps", "1", "--episodes", "1"]
+    main(["compare", task, "--variants", f"plain@{SMALL}", *once, "--store", "s"])
     assert task in capsys.readouterr().out
 
 

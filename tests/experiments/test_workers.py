@@ -97,6 +97,7 @@ def test_processes_share_the_cores() -> None:
     assert sorted(os.sched_getaffinity(0)) == cores, "this process keeps them all"
 
 
+@pytest.mark.slow
 def test_processes_without_pinning() -> None:
     with contextlib.closing(Processes(2, pin=False)) as workers:
         assert workers._pools[1].submit(os.sched_getaffinity, 0).result() == os.sched_getaffinity(0)

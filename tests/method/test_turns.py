@@ -100,13 +100,13 @@ def learnt(trainer: Trainer, group: str) -> list[bytes]:
 
 
 def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
-    together = Trainer(run_config(groups=GROUPS, seeds=(0, 5)))
+    together = Trainer(run_config(groups=GROUPS, seeds=(5,)))
     for _ in range(2):
         together.advance()
     arrays, meta = together.to_checkpoint()
-    resumed = Trainer(run_config(groups=GROUPS, seeds=(0, 5)))
+    resumed = Trainer(run_config(groups=GROUPS, seeds=(5,)))
     assert resumed.restore(arrays, meta, "it")
-    alone = {name: Trainer(run_config(groups={name: one}, seeds=(0, 5))) for name, one in GROUPS.items()}
+    alone = {name: Trainer(run_config(groups={name: one}, seeds=(5,))) for name, one in GROUPS.items()}
     for trainer in alone.values():
         trainer.advance()
         trainer.advance()
