@@ -40,6 +40,7 @@ def site(tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_site_builds_and_needs_no_network(site):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) >= len(PAGES)
@@ -50,6 +51,7 @@ def test_site_builds_and_needs_no_network(site):
         assert not [url for url in loaded if re.match(r"(https?:)?//", url)], page
 
 
+@pytest.mark.slow
 def test_every_equation_is_rendered(site):
     source = (DOCS / "method.md").read_text(encoding="utf-8")
     page = (site / "method.html").read_text(encoding="utf-8")
@@ -57,6 +59,7 @@ def test_every_equation_is_rendered(site):
     assert "arithmatex" not in page and "\\frac" not in page
 
 
+@pytest.mark.slow
 def test_internal_anchors_exist(site):
     """Of all pages, those made from docstrings included: mkdocs checks what is written in Markdown only."""
     ids = {page: set(re.findall(r'\sid="([^"]+)"', page.read_text(encoding="utf-8"))) for page in site.rglob("*.html")}
@@ -169,6 +172,7 @@ def test_equations_stand_in_linked_sections():
             assert re.search(r"\{ #([\w-]+) \}", heading)[1] in anchors, heading
 
 
+@pytest.mark.slow
 def test_api_reference_has_every_module(site):
     """Each module once: neither forgotten nor twice."""
     listed = [
