@@ -39,19 +39,22 @@ def tune(folder: Path, *flags: str) -> None:
     main([*task, "--store", str(folder / "s"), *SMALL, *flags])
 
 
-def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tune(tmp_path)
+@pytest.mark.parametrize("confirm", ["0", pytest.param("1", marks=pytest.mark.slow)])  # the default is no small agent
+def test_a_search_ends_with_settings_that_train_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], confirm: str
+) -> None:
+    tune(tmp_path, "--confirm", confirm)
     said = capsys.readouterr().out
     assert "5 settings, 5 agents at once; compared at 16, 32, 80 steps" in said
-    assert "On fresh seeds" in said
-    default = "mcclt train InvertedDoublePendulum-v5 --algo ppo"
-    assert f"The default is what this trains:  {default}" in said
-    assert f"fresh seeds the default ({default}) gave" in (tmp_path / "s/best.toml").read_text()
+    default, page = "mcclt train InvertedDoublePendulum-v5 --algo ppo", (tmp_path / "s/search.html").read_text()
+    assert ("On fresh seeds" in said) == (f"<code>{default}</code>" in page) == (confirm == "1")
+    if confirm == "1":
+        assert f"The default is what this trains:  {default}" in said
+        assert f"fresh seeds the default ({default}) gave" in (tmp_path / "s/best.toml").read_text()
     best = tomllib.loads((tmp_path / "s/best.toml").read_text())
     trials = json.loads((tmp_path / "s/trials.json").read_text())["trials"]
     assert best["gamma"] in {trial["settings"]["gamma"] for trial in trials} and len(trials) == 5
-    page = (tmp_path / "s/search.html").read_text()
-    assert "setting-" in page and "What mattered" in page and f"<code>{default}</code>" in page
+    assert "setting-" in page and "What mattered" in page
     import optuna
 
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "s/optuna.log")))
@@ -60,7 +63,7 @@ def test_a_search_ends_with_settings_that_train_takes(tmp_path: Path, capsys: py
     out = str(tmp_path / "run")
     main(["train", "--config", str(tmp_path / "s/best.toml"), "--steps", "32", "--final-episodes", "1", "--out", out])
     before = (tmp_path / "s/best.toml").read_text()
-    tune(tmp_path)  # all is there: the same again, and nothing is trained
+    tune(tmp_path, "--confirm", confirm)  # all is there: the same again, and nothing is trained
     assert (tmp_path / "s/best.toml").read_text() == before
 
 
