@@ -148,16 +148,20 @@ def test_ppo_against_float64(name, ent_coef):
     np.testing.assert_allclose(metrics["train/clip_fraction"], np.mean(np.abs(ratio - 1) > 0.2), rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("size", [None, 5])
 def test_without_a_target_nothing_stops_ppo(size):
     params, sample = problem(GAUSSIAN, 2)
     sample = sample._replace(key=jax.random.key(0))
-    settings = dict(learning_rate=0.1, policy_iterations=6, minibatch_size=size)
-    free, _, metrics = run_ppo(GAUSSIAN, params, sample, target_kl=None, **settings)
-    high, _, _ = run_ppo(GAUSSIAN, params, sample, target_kl=1e9, **settings)
+
+    def run(target_kl):
+        config = AgentConfig(learning_rate=0.1, minibatch_size=size, policy_iterations=6, target_kl=target_kl)
+        ppo = Ppo(config, GAUSSIAN)
+        return jax.jit(ppo.update)(params, ppo.init(params), sample)  # op by op, minibatches take long
+
+    (free, _, metrics), (high, _, _) = run(None), run(1e9)
     per_pass = 1 if size is None else len(sample.obs) // size
     assert metrics["train/policy_iterations"] == 6 * per_pass and metrics["train/approx_kl"] > 0.015
-    assert bits(free) == bits(high)
+    np.testing.assert_allclose(flat(free), flat(high), rtol=1e-4, atol=1e-5)
 
 
 def test_ppo_normalises_advantages_within_a_minibatch():
