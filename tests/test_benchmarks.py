@@ -29,6 +29,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
+@pytest.mark.slow
 def test_the_page_of_results_is_what_the_stores_say(script: Any) -> None:
     """Nobody changes a table by hand, and no store changes without its pages."""
     render_docs = script("render_docs")

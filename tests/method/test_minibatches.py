@@ -109,7 +109,8 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
     np.testing.assert_allclose(flat, theta, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("critic", ["plain", pytest.param("ensemble", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("critic", ["plain", "ensemble"])
 def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
     agents = jax.tree.map(lambda x: np.asarray(x)[None], learner.init(jnp.uint32(0)))
@@ -204,7 +205,8 @@ def test_every_critic_and_policy_update_learns(algo, critic):
         assert metrics["train/policy_iterations"] == learner.config.policy_iterations * (T * E // 4)
 
 
-@pytest.mark.parametrize(("critic", "members"), [("plain", 1), pytest.param("ensemble", 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("critic", "members"), [("plain", 1), ("ensemble", 2)])
 def test_agents_mapped_are_agents_alone(critic, members):
     learner = learner_of(critic=critic, members=members, target_kl=OFF)
     agents = jax.tree.map(lambda *x: np.stack(x), *(learner.init(jnp.uint32(k)) for k in range(2)))

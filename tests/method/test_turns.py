@@ -58,6 +58,7 @@ def test_two_turns_by_hand(critic: str) -> None:
     assert any((a != b).any() for a, b in zip(leaves(found.policy), leaves(once.policy), strict=True))
 
 
+@pytest.mark.slow
 def test_one_turn_is_an_update() -> None:
     same = {"policy_iterations": 1, "critic_iterations": 3, "minibatch_size": 5, "critic": "plain"}
     same |= {"normalize_obs": True, "normalize_reward": True, "learning_rate_end": 0.0, "decay_steps": 100}
