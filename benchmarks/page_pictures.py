@@ -1,8 +1,7 @@
 """Takes the pictures of pages that README and documentation show: the watch page, moving and still, and reports.
 
-    mcclt train HalfCheetah-v5 --algo trpo --preset modern --steps 1M --seeds 0,3 --out runs/cheetah
     make demo
-    python benchmarks/page_pictures.py runs/cheetah --seed 3 --comparison demo/store
+    python benchmarks/page_pictures.py zoo:LunarLanderContinuous-v3 --comparison demo/store
 
 In a real browser: it needs chromium, chromedriver and the extra `dev`.
 """
@@ -29,7 +28,7 @@ WIDTH = 1100
 SHOWN = 900
 """Of the moving picture."""
 FRAMES, FPS = 150, 20
-STILL = 140
+STILL = 60
 """Step of the picture that does not move."""
 PAINTED = """
 const [step, done] = arguments;
@@ -78,7 +77,9 @@ def still(found: Image.Image, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, nargs="?", help="a run directory or a saved model, to film")
+    parser.add_argument(
+        "run", type=Path, nargs="?", help="an agent of the zoo, a run directory or a saved model, to film"
+    )
     parser.add_argument("--seed", type=int, help="which of its agents; unset: the first")
     parser.add_argument("--comparison", type=Path, help="a store of somebody's own comparison")
     args = parser.parse_args()

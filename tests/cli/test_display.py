@@ -1,6 +1,7 @@
 """What a person sees while a plan is computed."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -68,6 +69,20 @@ def test_bars() -> None:
     assert ("3 done" in out.getvalue() and "half [bold]way[/]"[:4] in out.getvalue()) or "3 cells" in out.getvalue()
 
 
+def test_at_80_columns_bar_share_and_time_left_are_seen() -> None:
+    out = io.StringIO()
+    (unit,) = split(cells_of(tiny(), 2), 2, False)
+    with PlanDisplay(Console(file=out, force_terminal=True, width=80, color_system=None), quiet=False) as display:
+        display.begin(2, 256)
+        display.unit_began(unit)
+        display.progress(unit.name, 64, f"{unit.setups[0].name} return 1234 ± 56 (2 seeds)")
+        out.truncate(0)
+        display.bars.refresh()
+        whole, own = (re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", line).strip() for line in out.getvalue().splitlines()[-2:])
+    assert "2 cells" in whole and "50%" in whole and re.search(r"[━╸]", own) and max(len(whole), len(own)) <= 80
+    assert "50% return 1234" in own and re.search(r"[-\d]:[-\d]{2}:[-\d]{2}$", own)
+
+
 def test_a_unit_that_fails_leaves_no_bar() -> None:
     to, _ = console(terminal=True)
     (unit,) = split(cells_of(tiny(), 2), 2, False)
@@ -79,7 +94,7 @@ def test_a_unit_that_fails_leaves_no_bar() -> None:
         assert [task.completed for task in display.bars.tasks] == [0]
 
 
-@pytest.mark.parametrize(("setups", "text"), [(1, "ppo-plain (seed 0)"), (4, "4 variants (seed 0)")])
+@pytest.mark.parametrize(("setups", "text"), [(1, "ppo-plain"), (4, "4 variants")])
 def test_titles(setups: int, text: str) -> None:
     own = [tiny(v) for v in ("plain", "qr", "mcclt", "explore")][:setups]
-    assert _title(Unit(tuple(own), (0,))) == f"InvertedDoublePendulum-v5 {text}"
+    assert _title(Unit(tuple(own), (0,))) == f"{text} on InvertedDoublePendulum-v5 (seed 0)"

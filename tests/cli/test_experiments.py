@@ -87,17 +87,17 @@ def test_compare_as_a_process(tmp_path: Path) -> None:
 
 def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
     out, err = mcclt("compare", "Hopper", "--variants", "plain,mcclt", "--n-seeds", "3", "--steps", "4k")
-    assert err == "" and "Hopper-v4, 4,000 steps" in out
+    assert err == "" and "Hopper-v4, 4,000 steps, 3 seeds each" in out
     # plain: 10·112 + (0, 1, 2), mean 1,121; mcclt: 10·109 + (0, 1, 2), mean 1,091; se of both 1/√3 = 0.6.
     plain, ours = (next(line for line in out.splitlines() if name in line) for name in ("│ ppo-plain ", "│ ppo-mcclt "))
-    assert "1,121.0" in plain and "0.6" in plain
-    assert "1,091.0" in ours and "-30.0" in ours and "0.000" in ours
+    assert "1,121" in plain and "0.577" in plain
+    assert "1,091" in ours and "−30 " in ours and "0.000" in ours
     assert (
         "6 cells computed, 0 already there. Store: my-results" in out and "Report: my-results/report/report.html" in out
     )
     assert len(made_up) == 2
     again, _ = mcclt("compare", "Hopper", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
-    assert "0 cells computed, 6 already there" in again and "+30.0" in again and len(made_up) == 2
+    assert "0 cells computed, 6 already there" in again and "+30 " in again and len(made_up) == 2
 
 
 def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch) -> None:

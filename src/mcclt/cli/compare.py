@@ -80,20 +80,26 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     """Each variant, and how it differs from the first of its task and algorithm."""
     from mcclt.cli.tables import table_of
     from mcclt.experiments.analysis.first import against_first
+    from mcclt.pages.rendering import count, score
 
     wanted = {setup.key: setup for setup, _ in cells}
     results = {s.key: s for s in store.load().series}
     found = against_first([results[key] for key in wanted if key in results])
-    columns = ("variant", "seeds", "mean", "± SE", "to the first", "95 % interval", "P(better)", "p (Holm)")
+    columns = ("variant", "mean", "± SE", "to the\nfirst", "95 %\ninterval", "P\n(better)", "p\n(Holm)")
     for task, rows in found.items():
-        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps")
+        seeds = {row.summary.n for row in rows}
+        each = f", {count(min(seeds), 'seed')} each" if len(seeds) == 1 else ""
+        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps{each}")
+        for column in table.columns[1:]:
+            column.no_wrap = True
         for row in rows:
             n, d = row.summary.n, row.against
-            words = [row.series.name, str(n), f"{row.summary.mean:,.1f}", f"{row.summary.se:,.1f}" if n > 1 else "–"]
+            name = row.series.name if each else f"{row.series.name} ({count(n, 'seed')})"
+            words = [name, score(row.summary.mean), score(row.summary.se) if n > 1 else "–"]
             if d is not None:
-                words.append(f"{d.difference:+,.1f}")
+                words.append(score(d.difference, "+"))
             if d is not None and row.p is not None:
-                words += [f"{d.low:+,.1f} … {d.high:+,.1f}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
+                words += [f"{score(d.low, '+')} … {score(d.high, '+')}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
             table.add_row(*words)
         console.print(table)
     for why in dict.fromkeys(r.against.why for rows in found.values() for r in rows if r.against and r.against.why):

@@ -2,10 +2,11 @@
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from mcclt.console import say
 from mcclt.experiments.units import Unit
@@ -21,9 +22,10 @@ EVERY = 30.0
 class _Bars:
     """Bars, which are off where there is no terminal or nobody wants them."""
 
-    def __init__(self, console: Console, quiet: bool, *columns: Any, **how: Any) -> None:
+    def __init__(self, console: Console, quiet: bool, *columns: ProgressColumn) -> None:
         self.console, self.lines = console, not quiet and not console.is_terminal
-        self.bars = Progress(*columns, TimeRemainingColumn(), console=console, **how)
+        left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+        self.bars = Progress(*columns, left, console=console, expand=True)
         self.bars.disable = quiet or not console.is_terminal
         self.began = self._last = time.perf_counter()
 
@@ -51,7 +53,7 @@ class SearchDisplay(_Bars):
     """One line: how far, how fast, how full, and the best so far."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
-        super().__init__(console, quiet, TextColumn("{task.fields[text]}"), BarColumn(bar_width=None), expand=True)
+        super().__init__(console, quiet, _words("{task.fields[text]}", console.width - 16), BarColumn(bar_width=None))
         self._task = self.bars.add_task("", total=None, text="compiling…")
 
     def show(self, status: "Status") -> None:
@@ -73,13 +75,14 @@ class PlanDisplay(_Bars):
     """A bar for all of a plan and one for each unit under way; elsewhere lines now and then and per finished unit."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
+        room = (console.width - 22) // 2  # beside a bar of a few columns, per cent and time left
         super().__init__(
             console,
             quiet,
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[text]}", markup=False),
+            _words("{task.description}", room),
+            BarColumn(bar_width=None),
+            _words("{task.percentage:>3.0f}%", 4),
+            _words("{task.fields[text]}", room),
         )
         self._units: dict[str, tuple[Unit, int]] = {}
         self._finished_steps = self._total = self._cells = self._done = 0
@@ -106,7 +109,8 @@ class PlanDisplay(_Bars):
         unit, _ = self._units[name]
         step = min(step, unit.config.steps)
         self._units[name] = (unit, step)
-        self.bars.update(self._tasks[name], completed=step, text=text)
+        alone = f"{unit.setups[0].name} " if len(unit.setups) == 1 else ""  # which begins the line anyway
+        self.bars.update(self._tasks[name], completed=step, text=text.removeprefix(alone))
         speed = f"{self._speed():,.0f} steps/s in all"
         self.bars.update(self._overall, completed=self._steps(), text=speed)
         self.now_and_then(f"{self._steps():>12,} / {self._total:,} steps  {speed}  {text}")
@@ -134,7 +138,13 @@ class PlanDisplay(_Bars):
         return self._steps() / max(time.perf_counter() - self.began, 1e-9)
 
 
+def _words(text: str, most: int) -> TextColumn:
+    """Words of at most so many letters, on one line: it is the bar that shrinks."""
+    column = Column(no_wrap=True, overflow="ellipsis", max_width=max(most, 1))
+    return TextColumn(text, markup=False, table_column=column)
+
+
 def _title(unit: Unit) -> str:
     names = ", ".join(setup.name for setup in unit.setups) if len(unit.setups) <= 3 else f"{len(unit.setups)} variants"
     seeds = f"seed {unit.seeds[0]}" if len(unit.seeds) == 1 else f"{len(unit.seeds)} seeds"
-    return f"{unit.setups[0].task} {names} ({seeds})"
+    return f"{names} on {unit.setups[0].task} ({seeds})"
