@@ -319,18 +319,19 @@ def test_what_a_probe_sees() -> None:
         found = probe(trainer)
         learner, states = trainer.learners["one"], trainer.states["one"]
     assert len(found) == 2
+    predict, weigh = jax.jit(learner.predict), jax.jit(learner.weights)
     # γ = 0.9: G₂ = 3, G₁ = 2 + 2.7 = 4.7, G₀ = 1 + 4.23 = 5.23.
     followed = np.array([5.23, 4.7, 3])
     for i, one in enumerate(found):
-        own = jax.tree.map(lambda x, i=i: x[i], states)
-        first, third = (learner.predict(own, np.array([[t, e] for t in range(3)], np.float32)) for e in (0, 2))
+        own = jax.tree.map(lambda x, i=i: np.asarray(x)[i], states)
+        first, third = (predict(own, np.array([[t, e] for t in range(3)], np.float32)) for e in (0, 2))
         episode = one["episode"]  # the first, as long as any
         np.testing.assert_array_equal(episode["t"], [0, 1, 2])
         np.testing.assert_array_equal(episode["reward"], [1, 2, 3])
         np.testing.assert_allclose(episode["return"], followed, rtol=1e-6)
         for name in ("mean", "std", "error"):
             np.testing.assert_allclose(episode[name], getattr(first, name), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(episode["weight"], learner.weights(own, first.error), rtol=1e-3)
+        np.testing.assert_allclose(episode["weight"], weigh(own, first.error), rtol=1e-3)
         np.testing.assert_allclose(one["bars"]["values"], first.bars, rtol=1e-4, atol=1e-5)
         assert one["bars"]["t"] == [0, 1, 2] and one["gamma"] == 0.9
         # Known are the returns of the two episodes that ended: of the cut one's first step 0.9⁵ = 0.59 is missing.
