@@ -36,29 +36,29 @@ class AgentConfig:
     gae_lambda: float = 0.97
     """Lambda of generalised advantage estimation."""
     critic_gae_lambda: float | None = None
-    """Lambda of the lambda-return that the critic learns; unset: gae_lambda."""
+    """Lambda of the critic's lambda-return target; unset: gae_lambda."""
     value_target: Literal["lambda", "monte_carlo", "td"] = "lambda"
     """Regression target of the critic: lambda-return, Monte Carlo return or one-step TD target."""
     weight_site: Literal["objective", "td_error"] = "objective"
     """Where weights act: on the policy objective (paper) or on TD errors inside GAE (authors' code)."""
 
     normalize_obs: bool = False
-    """Normalise observations by their running mean and deviation, clipped to ±10 (VecNormalize's norm_obs)."""
+    """Normalise observations by running mean and standard deviation, clipped to ±10 (VecNormalize's norm_obs)."""
     normalize_reward: bool = False
-    """Divide rewards by the running deviation of discounted returns, clipped to ±10 (VecNormalize's norm_reward)."""
+    """Divide rewards by the running std of discounted returns, clipped to ±10 (VecNormalize's norm_reward)."""
 
     ortho_init: bool = False
-    """Orthogonal first weights (gain √2; last layer: policy 0.01, critic 1), biases 0; off: uniform in ±1/√inputs."""
+    """Orthogonal initial weights (gain √2; last layer: policy 0.01, critic 1), biases 0; off: uniform in ±1/√inputs."""
     policy_hidden: tuple[int, ...] = (64, 32)
-    """Widths of the policy's layers."""
+    """Widths of the policy's hidden layers."""
     policy_activation: Literal["tanh", "relu", "silu", "elu"] = "tanh"
-    """Activation of the policy's layers."""
+    """Activation of the policy's hidden layers."""
     policy_layer_norm: bool = False
-    """Normalise what each layer of the policy gives to its activation."""
+    """Layer norm before each activation of the policy."""
     policy_head: Literal["gaussian", "bins"] = "gaussian"
-    """Continuous actions: a Gaussian, or in each dimension one of policy_bins values evenly spread over its bounds."""
+    """Continuous actions: a Gaussian, or in each dimension one of policy_bins values, evenly spaced in its bounds."""
     policy_bins: int = 41
-    """bins head: how many values in each dimension of an action."""
+    """bins head: number of values in each dimension of an action."""
     log_std_init: float = -0.5
     """Initial log standard deviation of the Gaussian policy."""
     target_kl: float | None = 0.01
@@ -66,48 +66,48 @@ class AgentConfig:
     learning_rate: float = 3e-4
     """PPO: Adam's learning rate for the policy."""
     learning_rate_end: float | None = None
-    """PPO: learning rate after decay_steps, by linear decay; unset: constant."""
+    """PPO: learning rate after linear decay over decay_steps; unset: constant."""
     policy_iterations: int = 80
-    """PPO: at most this many full-batch steps per update; with minibatch_size, passes over the batch."""
+    """PPO: most full-batch gradient steps per update; with minibatch_size, epochs over the batch."""
     clip_range: float = 0.2
     """PPO: the probability ratio is clipped to 1 plus or minus this."""
     ent_coef: float = 0.0
-    """PPO: how much the policy's entropy counts beside the surrogate."""
+    """PPO: coefficient of the entropy bonus."""
     normalize_advantage: Literal["batch", "minibatch"] = "batch"
-    """PPO: over which states advantages are brought to mean 0 and deviation 1."""
+    """PPO: normalise advantages over the whole batch or over each minibatch."""
     recompute_advantages: bool = False
-    """PPO: passes of policy and critic take turns, and each of the policy's has advantages by the critic so far."""
+    """PPO: alternate epochs of policy and critic, and recompute advantages with the current critic before each."""
     cg_max_steps: int = 10
     """TRPO: conjugate-gradient iterations."""
     cg_damping: float = 0.1
     """TRPO: multiple of the identity added to the Fisher matrix."""
     line_search_shrinking_factor: float = 0.8
-    """TRPO: length of each try of the backtracking line search, relative to the one before."""
+    """TRPO: factor by which the backtracking line search shortens the step after each failed try."""
     line_search_max_iter: int = 10
-    """TRPO: most tries of the line search; if all fail, the policy is kept as it is."""
+    """TRPO: most tries of the line search; if all fail, the policy stays as it is."""
     kl_direction: Literal["old_new", "new_old"] = "old_new"
     """TRPO: KL(old||new) as in the paper, or KL(new||old) as in the authors' code."""
     kl_over_actions: Literal["sum", "mean"] = "sum"
-    """TRPO: sum over an action's dimensions, a KL; or mean (authors' code): target_kl, cg_damping are per dimension."""
+    """TRPO: KL summed over action dimensions, or averaged (authors' code; target_kl, cg_damping are per dimension)."""
 
     critic_hidden: tuple[int, ...] = (128, 128)
-    """Widths of the layers of every critic and variance network."""
+    """Widths of the hidden layers of every critic and variance network."""
     critic_activation: Literal["tanh", "relu", "silu", "elu"] = "relu"
     """Activation of these layers."""
     critic_layer_norm: bool = False
-    """Normalise what each of these layers gives to its activation."""
+    """Layer norm before each of these activations."""
     critic_learning_rate: float = 1e-3
     """Adam's learning rate for the critic and the variance network."""
     critic_learning_rate_end: float | None = None
-    """Learning rate of the critic after decay_steps, by linear decay; unset: constant."""
+    """Critic's learning rate after linear decay over decay_steps; unset: constant."""
     critic_iterations: int = 80
-    """Full-batch steps of the critic per update; with minibatch_size, passes over the batch."""
+    """Full-batch gradient steps of the critic per update; with minibatch_size, epochs over the batch."""
     minibatch_size: int | None = None
     """States per gradient step of PPO's policy and of the critic; unset: the whole batch, as in the paper."""
     max_grad_norm: float | None = None
     """Gradients of PPO's policy and of the critic are clipped to this norm; unset: no limit."""
     decay_steps: int | None = None
-    """Environment steps over which learning rates decay; unset: the run's steps when it started."""
+    """Environment steps over which learning rates decay; unset: the --steps the run was started with."""
     members: int | None = None
     """Number of critics, each on its own part of the batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
@@ -115,19 +115,19 @@ class AgentConfig:
     kappa: float = 1.0
     """Huber threshold, where the loss turns from quadratic to linear."""
     guide: Literal["quantile", "symmetric"] = "quantile"
-    """normal critic: guide by quantile Huber (paper) or symmetric Huber (right in theory, measured too narrow)."""
+    """normal critic: quantile Huber (paper) or symmetric Huber guide (right in theory, too narrow when measured)."""
     value_bins: int = 101
     """hl_gauss critic: number of bins of the value distribution."""
     value_max: float = 20.0
-    """hl_gauss critic: its bins range from minus this to this, in the critic's unit (see normalize_reward)."""
+    """hl_gauss critic: its bins range from minus this to this, in the critic's units (see normalize_reward)."""
     variance_head: Literal["variance", "log_variance", "std"] = "variance"
     """normal and hl_gauss critic: what the variance network outputs."""
     variance_floor: float = 1e-4
     """normal and hl_gauss critic: smallest variance (standard deviation for the std head)."""
     variance_scaling: bool = False
-    """normal critic: residuals in units of the predicted deviation (kappa too), the loss times the mean variance."""
+    """normal critic: scale residuals (and kappa) by the predicted deviation, and the loss by the mean variance."""
     trunk: Literal["separate", "shared"] = "separate"
-    """normal and hl_gauss critic: a variance network of its own (paper), or a trunk with both heads (ours, cheaper)."""
+    """normal and hl_gauss critic: a separate variance network (paper), or one trunk with two heads (ours, cheaper)."""
     qr_target: Literal["shifted", "bellman"] = "shifted"
     """quantile critic: own bars shifted by the advantage, or reward + gamma times the next state's bars."""
     crossing_error: float | None = None
@@ -136,7 +136,7 @@ class AgentConfig:
     critic_w_tar: float | None = None
     """Mean of inverse-variance weights 1/(1 + vT) in the critic's loss, v the value's variance; unset: no weights."""
     w_tar: float = 0.9
-    """Target mean weight, which the temperature is searched for."""
+    """Target mean weight; each batch's temperature is searched to meet it."""
     w_min: float = 0.6
     """Smallest accuracy-seeking weight."""
     temperature: Literal["log", "paper"] = "log"
@@ -264,16 +264,16 @@ class RunConfig:
     steps: int = 1_000_000
     """Environment steps per agent; 1M and 200k are understood."""
     groups: Mapping[str, AgentConfig] = field(default_factory=lambda: {"agent": AgentConfig()})
-    """One way of learning per group; every group trains every seed."""
+    """The settings of each group's agents; every group trains every seed."""
 
     engine: str = "auto"
     """What steps the task: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""
     n_envs: int = 16
     """Parallel environments per agent."""
     stagger: bool = True
-    """Cut first episodes short, so that an agent's environments do not reach the time limit in lockstep."""
+    """Cut first episodes short at different steps, so that an agent's environments do not run in lockstep."""
     steps_per_update: int = 4_000
-    """Environment steps of an agent per update, over all its environments."""
+    """Environment steps per agent and update, over all its environments."""
     max_episode_steps: int | None = None
     """Time limit of an episode; unset: the task's own."""
     threads: int | None = None
@@ -285,12 +285,12 @@ class RunConfig:
     final_episodes: int = 100
     """Deterministic episodes of each agent at the end; 0: none."""
     checkpoint_freq: int = 100_000
-    """Steps between checkpoints; the last is at the end (engine warp: they wait for a running evaluation)."""
+    """Steps between checkpoints; the last comes at the end (engine warp: they wait for a running evaluation)."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """If an environment raises, hangs or gives NaN: end the run, stop its agent, restart it (twice in a row: stop)."""
+    """If an environment raises, hangs or returns NaN: end the run, stop its agent, or restart it (2 in a row: stop)."""
 
     step_timeout: float | None = None
-    """Seconds after which a step or reset has failed, and on_nan applies (gymnasium-async); unset: no limit."""
+    """Seconds after which a step or reset counts as failed, and on_nan applies (gymnasium-async); unset: no limit."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""

@@ -137,11 +137,19 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
 @pytest.mark.parametrize(
     "flags, file, message",
     [
-        ("--cg-damping 1", "", "--cg-damping has no effect: TRPO reads it, and PPO is to be trained."),
+        ("--cg-damping 1", "", "--cg-damping has no effect: it is a setting of TRPO, and this trains PPO."),
         ("--cg-damping 0.1", "", "--cg-damping has no effect"),  # also where it is the default
-        ("--algo trpo --clip-range 0.1", "", "--clip-range has no effect: PPO reads it, and TRPO"),
+        (
+            "--algo trpo --clip-range 0.1",
+            "",
+            "--clip-range has no effect: it is a setting of PPO, and",
+        ),
         ("--variants trpo-plain,trpo-mcclt --learning-rate 1e-4", "", "--learning-rate has no effect"),
-        ("", "cg_damping = 1.0", "cg_damping in settings.toml has no effect: TRPO reads it, and PPO"),
+        (
+            "",
+            "cg_damping = 1.0",
+            "cg_damping in settings.toml has no effect: it is a setting of TRPO",
+        ),
         ("--algo trpo --preset paper", "clip_range = 0.3", "clip_range in settings.toml has no effect"),
         ("", '[groups.a]\nalgo = "trpo"\n[groups.b]\ncg_damping = 1.0', "cg_damping in [groups.b] has no effect"),
     ],

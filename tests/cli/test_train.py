@@ -112,7 +112,7 @@ def test_evaluate_refusals(mcclt: Cli, finished: Path) -> None:
     "task, what",
     [
         ("Broken-v0", "RuntimeError: the motor [/burns] is [out]"),
-        ("BrokenNan-v0", "nan in place 1"),
+        ("BrokenNan-v0", "nan at index 1"),
         ("BrokenInf-v0", "reward inf"),
     ],
 )

@@ -129,7 +129,7 @@ def test_changed_defaults_are_refused(store: Store) -> None:
     data = plain(path)
     data["setups"][0]["settings"]["gamma"] = 0.5
     forge(path, data)
-    with pytest.raises(StoreError, match=r"json\.xz has gamma = 0\.5, and this version of mcclt takes 0\.99"):
+    with pytest.raises(StoreError, match=r"json\.xz has gamma = 0\.5, and this version of mcclt uses 0\.99"):
         store.missing([(setup, 0)])
 
 
@@ -186,7 +186,7 @@ def test_two_that_differ(store: Store) -> None:
         loaded = store.load()
         assert [r.score for r in loaded.series[0].results] == pytest.approx([1.0, 1.0], abs=1e-3)
         (problem,) = loaded.problems
-        assert "seed-0.json is another result than its pack's, which counts" in problem
+        assert "seed-0.json differs from its pack's result, which is used" in problem
         before = held(store)
         assert "seed-0.json stays" in pack.pack(store).problems[0] and held(store) == before
         assert "json.xz stays" in pack.unpack(store).problems[0] and held(store) == before

@@ -223,12 +223,12 @@ def test_what_cannot_be_compared_is_said(tmp_path):
                 store.write(setup, make_result(setup, seed, 100.0 + seed, points=3 if task == "Hopper" else 20))
     results = store.load()
     assert [a.b for a in pooled.answers(results)] == ["qr"]
-    assert answer(results, "qr").left_out == ("PPO on Ant-v4: There are no results of QR.",)
+    assert answer(results, "qr").left_out == ("PPO on Ant-v4: There are no results for QR.",)
     area = answer(results, "qr", "area")
     assert any("Hopper-v4: There are too few points" in why for why in area.left_out)
     assert pooled.answers(results, "threshold") == ()  # there is no baseline
     notes = [note for note in tables.pooled_table(results).notes if note.startswith("Left out")]
-    assert notes[0] == "Left out: PPO on Ant-v4: There are no results of QR."
+    assert notes[0] == "Left out: PPO on Ant-v4: There are no results for QR."
     assert notes[1].startswith("Left out, area under the learning curve: PPO on Hopper-v4: There are too few points")
 
 

@@ -89,7 +89,7 @@ def test_a_worker_that_always_dies_is_given_up(store: Store) -> None:
     tally, display = go(store, cells, workers)
     assert workers.tries == {1: 3} and tally.done == 2
     (failure,) = tally.failures
-    assert failure.endswith(": its process died 3 times. Is memory short?") and "ppo-plain" in failure
+    assert failure.endswith(": its process died 3 times. Is it running out of memory?") and "ppo-plain" in failure
     assert [(u.seeds, n) for u, n in display.ended] == [((0,), 1), ((1,), 0), ((2,), 1)]
     assert store.load().series[0].seeds == [0, 2] and free(store, cells)
 

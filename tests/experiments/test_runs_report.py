@@ -86,7 +86,7 @@ def test_the_page(two: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "a", "--follow"])  # it is finished: once
     assert "Report: a/report/report.html" in capsys.readouterr().out
     Path("store").mkdir()
-    wrong = {"a,store": "store is not a run directory", "store": "--follow is for a run that goes on"}
+    wrong = {"a,store": "store is not a run directory", "store": "--follow is for a run in progress"}
     for words, said in wrong.items():
         with pytest.raises(SystemExit):
             main(["report", words, "--follow"])

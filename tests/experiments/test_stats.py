@@ -102,7 +102,11 @@ def test_effect_is_unbiased():
         ([1.0], [1.0, 2.0], "A test needs at least two seeds of each: there is 1 of MC-CLT."),
         ([1.0], [], "A test needs at least two seeds of each: there is 1 of MC-CLT and 0 of ensemble."),
         ([1.0, 2.0], [math.nan], "A test needs at least two seeds of each: there are 0 of ensemble."),
-        ([0.1] * 3, [0.3] * 3, "A test needs some spread over seeds: all of MC-CLT are equal, and all of ensemble."),
+        (
+            [0.1] * 3,
+            [0.3] * 3,
+            "A test needs some spread over seeds: all of MC-CLT are equal, and so are all of ensemble.",
+        ),
     ],
 )
 def test_no_test_says_why(a, b, why):

@@ -324,7 +324,7 @@ def test_changed_defaults_are_refused(store: Store) -> None:
     path = store.folder(setup) / "settings.json"
     path.write_text(json.dumps(setup.settings | {"gamma": 0.5}))
     for act in (lambda: store.write(setup, make_result(setup, 1, 1.0)), lambda: store.missing([(setup, 0)])):
-        with pytest.raises(StoreError, match=r"has gamma = 0\.5, and this version of mcclt takes 0\.99"):
+        with pytest.raises(StoreError, match=r"has gamma = 0\.5, and this version of mcclt uses 0\.99"):
             act()
     path.write_text(json.dumps({k: v for k, v in setup.settings.items() if k != "gamma"}))
     store.check_settings(setup)  # an older version had no such setting

@@ -164,7 +164,7 @@ def test_a_hang_in_an_evaluation_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("task", "engine"), [("Hopper-v5", "auto"), ("Noisy-v0", "auto"), ("Noisy-v0", "gymnasium")])
 def test_a_timeout_that_cannot_be_kept_is_refused(task: str, engine: str) -> None:
-    with pytest.raises(ConfigError, match="step_timeout = 5 needs an engine whose steps can be ended"):
+    with pytest.raises(ConfigError, match="step_timeout = 5 needs an engine whose steps can be interrupted"):
         Trainer(run_config(task, engine=engine, step_timeout=5.0))
 
 

@@ -136,5 +136,5 @@ def test_agents_mapped_are_agents_alone() -> None:
 def test_refusals() -> None:
     with pytest.raises(ConfigError, match=r"^critic_iterations = 5 .* a multiple of policy_iterations \(2\) with"):
         AgentConfig(recompute_advantages=True, critic_iterations=5, policy_iterations=2)
-    with pytest.raises(ConfigError, match="recompute_advantages needs an algo that learns in passes, and 'trpo' does"):
+    with pytest.raises(ConfigError, match="recompute_advantages needs an algo that learns in epochs, and 'trpo' does"):
         learner_of(algo="trpo", recompute_advantages=True)

@@ -251,7 +251,7 @@ def test_results_without_curves_or_probes_still_make_a_page(tmp_path):
     bare = dataclasses.replace(make_result(setup, 0, 1.0), curve={}, probe={}, provenance={}, cost={})
     results = gather([bare], {setup.key: setup.settings})
     page = Page(report.page(results, {}))
-    assert "No critic with a spread has been looked at yet" in page.text
+    assert "No critic with a spread has been probed yet" in page.text
 
 
 # --- learning curves -------------------------------------------------------------------------------------------

@@ -104,9 +104,9 @@ def test_the_same_group_of_two_runs_is_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("probe", "said"),
     [
-        ({}, "No critic with a spread has been looked at yet"),
+        ({}, "No critic with a spread has been probed yet"),
         ({"episode": {"t": [0, 9], "std": [0, 0]}, "gamma": 0.99}, "These critics have no spread that could be judged"),
-        ({"episode": {"t": [0, 199], "std": [1, 2]}, "gamma": 0.99}, f"still weighs {math.floor(99.99 * 0.99**200)}%"),
+        ({"episode": {"t": [0, 199], "std": [1, 2]}, "gamma": 0.99}, f"counts for {math.floor(99.99 * 0.99**200)}%"),
     ],
 )
 def test_why_nothing_is_known_of_calibration(tmp_path: Path, probe: dict[str, Any], said: str) -> None:
@@ -197,4 +197,4 @@ def test_what_there_is_to_see_of_several_tasks_and_of_one_seed(browser: Any, tmp
     assert names == ["Hopper-v5", "InvertedDoublePendulum-v5"]
     assert panels[: len(panels) // 2] == panels[len(panels) // 2 :] and not any("Hopper" in name for name in panels)
     assert not browser.find_element("id", "seeds").is_displayed()  # there is one
-    assert "where it leaves out 0" not in browser.find_element("id", "returns").text
+    assert "if it excludes 0" not in browser.find_element("id", "returns").text

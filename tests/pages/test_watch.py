@@ -281,9 +281,9 @@ def test_command(pendulum, tmp_path, monkeypatch, capsys):
     elsewhere = "--out", tmp_path / "new" / "a.html"
     other = run(tmp_path / "my.model", "--no-video", "--no-open", "--sample", *elsewhere)
     assert len(opened) == 1 and re.search(r"return .* \(with the most likely actions ", said)
-    assert "drawn actions" in data_of(other.read_text(encoding="utf-8"))[0]["facts"]
+    assert "sampled actions" in data_of(other.read_text(encoding="utf-8"))[0]["facts"]
     for words, refusal in (
-        (["--deterministic"], "without --deterministic; --sample draws"),
+        (["--deterministic"], "--deterministic is now the default"),
         (["--groups", "trpo"], "no group 'trpo': it has ppo"),
         (["--seeds", "4"], "no seed 4"),
         (["--out", tmp_path], "is a directory"),
@@ -306,7 +306,7 @@ def test_a_cell_of_a_store_stands_for_its_agent(pendulum, tmp_path):
     cell.parent.mkdir(parents=True)
     cell.touch()
     command = Watch.parse([str(cell), "--no-video", "--no-open", "--steps", "5"])
-    with pytest.raises(CheckpointError, match=r"seed-3.json is a result whose agent was not kept: --keep-agents"):
+    with pytest.raises(CheckpointError, match=r"seed-3.json is a result without its agent: .* --keep-agents"):
         command.run()
     model = pendulum.save(tmp_path / "model")
     files.write_atomically(tmp_path / "agents" / place / "seed-3.safetensors.xz", files.compress(model.read_bytes()))

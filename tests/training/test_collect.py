@@ -135,8 +135,8 @@ SEEDS, N_ENVS, AT = (0, 1, 2), 2, 5  # agent 1, its environment 1 has the number
 KINDS = {
     "nan reward": "reward nan",
     "inf reward": "reward inf",
-    "nan obs": "nan in place 1 of the observation",
-    "-inf obs": "-inf in place 2 of the observation",
+    "nan obs": "nan at index 1 of the observation",
+    "-inf obs": "-inf at index 2 of the observation",
     "raise": "RuntimeError: the motor [/burns] is [out]",
 }
 

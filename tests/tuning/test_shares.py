@@ -136,7 +136,7 @@ def test_processes_one_of_which_is_killed(tmp_path: Path, alone: list[Trial]) ->
     with contextlib.closing(Processes(2, pin=True)) as crew:
         tuner = SharedTuner(PLAN, SPACE, tmp_path / "s", crew, places=4)
         assert tuner.at_once == 4
-        with pytest.raises(ConfigError, match="holds a search in shares"):
+        with pytest.raises(ConfigError, match="holds a search by several processes"):
             tuner._name(tmp_path / "s/shares")
             Tuner(PLAN, SPACE, tmp_path / "s").run()
         assert_the_same_agents(tuner.run(kill), alone)
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
     crew: Any = Nobody()
     pbt = dataclasses.replace(NINE, strategy="pbt")
-    with pytest.raises(ConfigError, match="must be in one process: take halving"):
+    with pytest.raises(ConfigError, match="needs a single process: use halving"):
         SharedTuner(pbt, SPACE, tmp_path / "p", crew)
     monkeypatch.setattr("mcclt.tuning.tuner.SAVE_SECONDS", 0)
 

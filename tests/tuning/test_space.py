@@ -79,7 +79,7 @@ def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
         ({"base": "modem", "search": GAMMA}, "Unknown preset 'modem'. Did you mean 'modern'"),
         ({"base": 3, "search": GAMMA}, "Unknown preset '3'"),
         ({"base": "tuned", "search": GAMMA}, "Unknown task with tuned settings of PPO"),
-        ({"base": "modern", "search": {**GAMMA, "algo": ["ppo", "trpo"]}}, "base = 'modern' is not one for all"),
+        ({"base": "modern", "search": {**GAMMA, "algo": ["ppo", "trpo"]}}, "base = 'modern' differs between what"),
         ({"search": 3}, "must have tables"),
         ({"search": {"gama": {"low": 0, "high": 1}}}, "Did you mean 'gamma'"),
         ({"search": GAMMA, "fixed": {"gamma": 0.9}}, "both searches and fixes gamma"),
@@ -111,7 +111,7 @@ def test_files_and_unknown_algorithms(tmp_path: Path) -> None:
     file.write_text("[search\n")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         Space.read(file)
-    with pytest.raises(ConfigError, match="There is no space for the algorithm 'sac'"):
+    with pytest.raises(ConfigError, match="There is no search space for algorithm 'sac'"):
         Space.default("sac")
     with pytest.raises(MccltError, match="Did you mean 'gamma'"):
         Space.default("ppo").fixing({"gama": 0.9})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Command):
-    """Measure speed and memory on this machine: engine, matrix products, each part, and the whole.
+    """Measure speed and memory on this machine: engine, matrix products, each part of an update, and the whole.
 
     mcclt bench Hopper-v5
     """
@@ -27,9 +27,9 @@ class Bench(Command):
     task: Annotated[str, Positional] = "Hopper-v5"
     """The task to step."""
     algo: Literal["ppo", "trpo"] = "ppo"
-    """The policy's update."""
+    """The policy update."""
     updates: int = 6
-    """Updates timed per variant, after one that compiles."""
+    """Updates to time per variant, after one that compiles."""
     width: int = 128
     """Critic width."""
     population: int = 8
@@ -37,7 +37,7 @@ class Bench(Command):
     engine: Literal["auto", "warp"] = "auto"
     """What steps the task; warp measures a whole population on a GPU instead."""
     agents: int = 300
-    """warp: how many agents."""
+    """warp: number of agents."""
     json: bool = False
     """Print the figures as JSON, and nothing else."""
     out: Path | None = None

@@ -30,16 +30,16 @@ class Compare(Machinery):
     """Task ids such as Hopper-v5."""
     variants: Variants = ("plain", "mcclt", "ensemble")
     """Variants of the paper (plain, qr, mcclt-nw, ensemble, mcclt, explore) or ours (inverse-variance, hl-gauss,
-    hl-gauss-nw), settings changed behind an @: mcclt@n_quantiles=4+guide=symmetric."""
+    hl-gauss-nw); other settings follow an @: mcclt@n_quantiles=4+guide=symmetric."""
     algo: Comma = ("ppo",)
-    """ppo, trpo or both; with --settings tuned, unless named, the better one on each task."""
+    """ppo, trpo or both; with --settings tuned the default is the better one on each task."""
     n_seeds: int | None = 10
-    """How many seeds: 10 trains the seeds 0 to 9."""
+    """Number of seeds: 10 trains seeds 0 to 9."""
     steps: Steps = 1_000_000
     """Environment steps per agent."""
     settings: Literal["authors", "fixed", "modern", "tuned"] = "fixed"
-    """fixed: the paper's, the same on every task; authors: their best ones for this task; modern: those of today's PPO
-    and TRPO; tuned: the best known for this task."""
+    """fixed: the paper's, the same on every task; authors: the authors' best for each task; modern: today's PPO and
+    TRPO; tuned: the best known for each task."""
     episodes: int = 100
     """Deterministic episodes of each agent at the end."""
 

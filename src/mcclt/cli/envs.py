@@ -39,4 +39,4 @@ class Envs(Command):
         console.print(table)
         versions = ", ".join(dict.fromkeys(row.version for row in rows if row.version))
         say(console, f"{EVERYWHERE} steps all of them, too. Here: {versions}.")
-        say(console, "Exact resume: a checkpoint goes on in the middle of an episode; elsewhere, with new episodes.")
+        say(console, "Exact resume: a checkpoint continues in the middle of an episode; elsewhere, with new episodes.")

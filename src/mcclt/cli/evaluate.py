@@ -22,7 +22,7 @@ class Evaluate(Command):
     model: Annotated[Path, Positional]
     """A saved model, a run directory, or a pretrained agent, zoo:TASK (`mcclt zoo` lists them)."""
     episodes: int = 100
-    """Episodes of each agent."""
+    """Episodes per agent."""
     task: str | None = None
     """Another task with the same spaces; unset: the one it was trained on."""
     json: bool = False

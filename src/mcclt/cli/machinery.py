@@ -37,11 +37,11 @@ class Machinery(Command):
     """Which seeds, and where and how they are trained."""
 
     seeds: Seeds = ()
-    """Seeds by name: 3 (that one alone), 0,3,7 or 5..14; unset: --n-seeds of them."""
+    """Which seeds: 3 (that one alone), 0,3,7 or 5..14; unset: the first --n-seeds."""
     n_seeds: int | None = None
-    """How many seeds: 10 trains the seeds 0 to 9; unset: the scale's."""
+    """Number of seeds: 10 trains seeds 0 to 9; unset: the scale's."""
     store: Path = STORE
-    """The directory of results; what is in it already is not computed again."""
+    """The directory of results; what it already holds is not computed again."""
     engine: str = "auto"
     """What steps the tasks: auto, native, warp (GPU), envpool, gymnasium or gymnasium-async."""
     backend: Literal["local", "ray"] = "local"
@@ -53,13 +53,13 @@ class Machinery(Command):
     address: str | None = None
     """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
     cpus: float | None = None
-    """ray: cores each unit of work needs; unset: 2."""
+    """ray: CPU cores per unit of work; unset: 2."""
     gpus: float = 0
-    """ray: GPUs each unit of work needs; may be a fraction."""
+    """ray: GPUs per unit of work; may be a fraction."""
     population: int | None = None
     """Agents that train together in one process; unset: 8 seeds of a variant on a CPU, 360 agents on a GPU."""
     keep_agents: bool = False
-    """Keep every agent that is trained in STORE/agents, as a model that evaluate, watch and export read."""
+    """Keep every trained agent in STORE/agents, as a model for evaluate, watch and export."""
     quiet: bool = False
     """Show no progress."""
 

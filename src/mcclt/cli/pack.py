@@ -13,7 +13,7 @@ from mcclt.console import plain_console, say
 
 @dataclass(frozen=True, kw_only=True)
 class Pack(Command):
-    """Put the finished cells of a store into one compressed file per task, to keep or to send.
+    """Pack the finished cells of a store into one compressed file per task, to keep or to send.
 
     mcclt pack my-results
     """
@@ -21,7 +21,7 @@ class Pack(Command):
     store: Annotated[Path, Positional] = STORE
     """The directory of results; all commands read it as before, and may add to it."""
     unpack: bool = False
-    """The reverse: one file of JSON for each agent again."""
+    """The reverse: one JSON file per agent again."""
 
     def run(self) -> None:
         """Packs or unpacks, and says what stays as it is."""

@@ -25,11 +25,11 @@ class Report(Command):
     """
 
     store: Annotated[tuple[Path, ...], Spelling("STORE", paths), Positional] = (STORE,)
-    """The directory of results, or run directories with commas between them."""
+    """The directory of results, or run directories separated by commas."""
     out: Path | None = None
-    """Where to write; unset: report in the (first) directory."""
+    """Where to write; unset: report/ in the (first) directory."""
     follow: bool = False
-    """Write it again every ten seconds while runs go on; an open page updates itself. Waits for one not begun yet."""
+    """Rewrite it every ten seconds while runs go on; an open page updates itself. Waits for a run not yet started."""
 
     def run(self) -> None:
         """Writes the report, and says what is wrong with the store."""
@@ -38,12 +38,12 @@ class Report(Command):
         trained = [path for path in self.store if (path / "config.json").is_file()]
         if len(trained) < len(self.store) and len(self.store) > 1:
             other = next(path for path in self.store if path not in trained)
-            raise ConfigError(f"{other} is not a run directory: a report is of several of these, or of one store.")
+            raise ConfigError(f"{other} is not a run directory: give run directories only, or one store.")
         folder = self.out or self.store[0] / "report"
         if trained:
             self._of_runs(trained, folder)
         elif self.follow:
-            raise ConfigError(f"--follow is for a run that goes on, and {self.store[0]} is not a run directory.")
+            raise ConfigError(f"--follow is for a run in progress, and {self.store[0]} is not a run directory.")
         else:
             self._of_a_store(folder)
 

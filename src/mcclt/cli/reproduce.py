@@ -36,7 +36,7 @@ class Reproduce(Machinery):
     ablation: Comma = ()
     """quantiles, variance-head, weight-site, guide, crossing, trunk."""
     tasks: Comma = ()
-    """Names of the paper (Hopper) or ids (Hopper-v5); unset: all eight."""
+    """The paper's names (Hopper) or ids (Hopper-v5); unset: all eight."""
     algo: Comma = ()
     """Only this algorithm: ppo or trpo."""
     variants: Variants = ()

@@ -43,7 +43,7 @@ class Train(Command, RunConfig, AgentConfig):
     """A task id such as Hopper-v5 (`mcclt envs` lists them), or my_env.py:MyEnv."""
     seeds: Seeds = RunConfig.seeds
     n_seeds: int | None = None
-    """How many seeds: 8 trains the seeds 0 to 7; unset: those of --seeds."""
+    """Number of seeds: 8 trains seeds 0 to 7; unset: those of --seeds."""
     steps: Steps = RunConfig.steps
     eval_freq: Steps = RunConfig.eval_freq
     checkpoint_freq: Steps = RunConfig.checkpoint_freq
@@ -53,9 +53,9 @@ class Train(Command, RunConfig, AgentConfig):
     groups: Annotated[Mapping[str, AgentConfig], Suppress] = dataclasses.field(default_factory=dict)
     variants: Comma = ()
     """Train several variants together: the paper's plain, qr, mcclt-nw, ensemble, mcclt, explore, and inverse-variance,
-    hl-gauss, hl-gauss-nw; each with --algo, or with its own as in trpo-mcclt."""
+    hl-gauss, hl-gauss-nw; each with --algo, or with its own algorithm, as in trpo-mcclt."""
     preset: str | None = None
-    """modern: one for every task, of today's PPO and TRPO; tuned: the best known for this task; paper: the authors'."""
+    """modern: today's PPO and TRPO, for any task; tuned: the best known for this task; paper: the authors' for it."""
     config: Path | None = None
     """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
     out: Path | None = None
@@ -192,7 +192,7 @@ def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> N
         for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
             if ALGORITHM.get(name) == own and algos == {other}:
                 raise ConfigError(
-                    f"{what} has no effect: {own.upper()} reads it, and {other.upper()} is to be trained."
+                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
                 )
 
 
@@ -202,7 +202,7 @@ def _variant(name: str) -> dict[str, Any]:
         return dict(VARIANTS[name])
     algo, _, variant = name.partition("-")
     if variant not in VARIANTS:
-        raise UnknownNameError("variant", name, VARIANTS, "Put an algorithm before it to fix that: trpo-mcclt.")
+        raise UnknownNameError("variant", name, VARIANTS, "To choose its algorithm, put that first: trpo-mcclt.")
     return VARIANTS[variant] | {"algo": algo}
 
 

@@ -54,33 +54,33 @@ class Tune(Machinery):
     trials: int | None = None
     """Settings to try (of each structure); unset: 300 on a GPU, 24 on a CPU."""
     seeds_per_setting: int = 1
-    """Agents of each setting in the search; their score is the mean of the middle half."""
+    """Agents per setting in the search; their score is the interquartile mean."""
     steps: Steps = 1_000_000
-    """Environment steps of the settings that go through to the end."""
+    """Environment steps of settings that survive to the end."""
     rungs: Annotated[tuple[int, ...], Spelling("STEPS,...", _rungs)] = ()
     """Steps at which settings are compared; unset: a fifth, two fifths and all of --steps (pbt: every twentieth)."""
     keep: int = 3
-    """One of so many goes on at every rung."""
+    """At every rung one in this many settings continues."""
     strategy: Literal["halving", "pbt"] = "halving"
-    """halving: bad settings make room for new ones (ASHA); pbt: they copy good ones and change them."""
+    """halving: bad settings make room for new ones (ASHA); pbt: they copy good ones and perturb them."""
     sampler: Literal["sobol", "random", "tpe"] = "sobol"
-    """How settings are drawn; tpe learns from those before (extra: optuna)."""
+    """How settings are sampled; tpe learns from earlier ones (extra: optuna)."""
     score: Literal["end", "area"] = "end"
-    """end: the mean return of the last episodes; area: of all, so that learning early counts."""
+    """end: mean return of the last episodes; area: of all episodes, so that learning early counts."""
     space: Path | None = None
-    """A TOML file with [search], [fixed] and perhaps a base, a preset; unset: the algorithm's own, based on modern."""
+    """A TOML file with [search], [fixed] and, if you like, a preset as base; unset: the algorithm's own, on modern."""
     fix: Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", _fixes)] = ()
-    """Settings that are given, not searched."""
+    """Settings to fix rather than search."""
     confirm: int = 3
-    """The best few are trained again on fresh seeds, beside what `mcclt train` takes by default; 0: none."""
+    """How many of the best to train again on fresh seeds, beside the defaults of `mcclt train`; 0: none."""
     n_seeds: int | None = 10
-    """Fresh seeds of the confirmation."""
+    """Number of fresh seeds in the confirmation."""
     episodes: int = 100
     """Deterministic episodes of each agent at the end of the confirmation."""
     store: Path = field(default=Path("my-search"))
-    """The directory of this search; the same command goes on with what is in it."""
+    """The directory of this search; the same command continues it."""
     plan: bool = False
-    """Only say what it would cost, after a few updates that measure the speed."""
+    """Only estimate the cost, from a few timed updates."""
 
     GROUPS: ClassVar = {
         "search": "algo trials seeds_per_setting steps rungs keep strategy sampler score space fix plan".split(),
@@ -153,7 +153,7 @@ class Tune(Machinery):
         plan, programs = tuner.plan, len(tuner.structures)
         each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
         rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
-        how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one of {plan.keep} goes on"
+        how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one in {plan.keep} continues"
         confirmed = (self.confirm + 1) * seeds * plan.rungs[-1] if self.confirm else 0
         after = f" The confirmation takes {confirmed:,} more." if confirmed else ""
         return (
@@ -253,7 +253,7 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
     speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
     return (
         f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
-        f"{describe_seconds(max(steps, last.busy * longest, 0) / speed)}, if places stay taken."
+        f"{describe_seconds(max(steps, last.busy * longest, 0) / speed)}, if every place stays in use."
     )
 
 
@@ -275,7 +275,7 @@ def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
     from mcclt.pages.rendering import score
     from mcclt.tuning.confirm import default_command
 
-    columns = ("setting", "seeds", "middle half", "mean", "± SE", "to the default", "95 % interval")
+    columns = ("setting", "seeds", "IQM", "mean", "± SE", "to the default", "95 % interval")
     table = table_of(columns, "On fresh seeds")
     table.columns[-1].no_wrap = True
     for one in found:

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch(Command):
-    """Record an episode and write a page that plays it, with what the critic believed at every moment.
+    """Record an episode and write a page that plays it, with what the critic believed at every step.
 
     mcclt watch runs/Hopper-v5__ppo-mcclt__20260101-120000
     """
 
     model: Annotated[tuple[Path, ...], Spelling("MODEL", paths), Positional]
     """A saved model, a run directory, an agent that a store kept (STORE/agents/..., or its cell, STORE/cells/...), or
-    zoo:TASK (see `mcclt zoo`); or several of them side by side, with commas between them."""
+    zoo:TASK (see `mcclt zoo`); or several of them side by side, separated by commas."""
     seeds: Seeds = ()
     """Agents to show side by side; unset: the first seed."""
     groups: Comma = ()
     """Groups to show side by side; unset: all."""
     episode_seed: int = 0
-    """Seed of the episode: where it starts, and the noise of its actions."""
+    """Seed of the episode: its initial state and action noise."""
     sample: bool = False
-    """Draw actions, as in training, instead of taking the most likely ones, as `mcclt evaluate` does."""
+    """Sample actions, as in training, instead of taking the most likely ones, as `mcclt evaluate` does."""
     steps: Steps = 1000
     """Most steps to record."""
     video: bool = True
@@ -48,7 +48,7 @@ class Watch(Command):
     """Open the page in a browser, where there is a screen."""
 
     FORMERLY: ClassVar = {
-        "deterministic": "The most likely actions are now shown without --deterministic; --sample draws."
+        "deterministic": "--deterministic is now the default: leave it out; --sample samples actions."
     }
 
     def run(self) -> None:
@@ -74,7 +74,7 @@ class Watch(Command):
                 got = watch.record(*which, not self.sample, self.video, width=self.width, max_frames=most)
                 recordings.append(dataclasses.replace(got, group=group))
                 other = watch.record(*which, self.sample, render=False).rewards.sum()
-                also = f"with {'the most likely' if self.sample else 'drawn'} actions {other:,.1f}"
+                also = f"with {'the most likely' if self.sample else 'sampled'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
                 say(console, f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.")
         for note in dict.fromkeys(r.note for r in recordings if r.note):

@@ -97,8 +97,8 @@ def make_vec(
     elif not chosen.can_time_out:
         others = " or ".join(name for name in able if ENGINES[name].can_time_out)
         raise ConfigError(
-            f"step_timeout = {step_timeout:g} needs an engine whose steps can be ended, and {engine!r} steps in this "
-            f"process: {f'choose engine {others}, or ' if others else ''}leave step_timeout out."
+            f"step_timeout = {step_timeout:g} needs an engine whose steps can be interrupted, and {engine!r} steps in "
+            f"this process: {f'choose engine {others}, or ' if others else ''}leave step_timeout out."
         )
     return chosen(task, keys, max_episode_steps, num_threads, step_timeout)
 

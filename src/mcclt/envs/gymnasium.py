@@ -242,7 +242,7 @@ def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym
         return entry
     if isinstance(task, gym.Env):
         raise ConfigError(
-            f"{task!r} is one environment, and many are needed: give its class or a function that makes one."
+            f"{task!r} is a single environment, and many are needed: give its class or a function that makes one."
         )
     if not callable(task):
         raise UnsupportedSpaceError(_not_an_env(task))

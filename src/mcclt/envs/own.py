@@ -24,7 +24,7 @@ def from_file(task: str) -> Callable[[], Any] | None:
         return None
     path, name = Path(match[1]), match[2]
     if not path.is_file():
-        raise ConfigError(f"There is no file {path} to take {name} from.")
+        raise ConfigError(f"There is no file {path} to load {name} from.")
     module = import_file(path)
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]

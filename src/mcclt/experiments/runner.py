@@ -121,7 +121,7 @@ def run_cells(
                         display.say(f"A process died; {one.unit.name} continues from its last checkpoint.")
                         submit(one)
                     else:
-                        fail(one, f"its process died {ATTEMPTS} times. Is memory short?")
+                        fail(one, f"its process died {ATTEMPTS} times. Is it running out of memory?")
                 except Exception as error:  # whatever it is, the other units go on
                     fail(one, sentence(error))
     return tally

@@ -147,7 +147,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     """
     name, _, changes = text.partition("@")
     if name not in VARIANTS:
-        hint = "Change its settings behind an @: mcclt@n_quantiles=4+guide=symmetric."
+        hint = "Its settings change after an @: mcclt@n_quantiles=4+guide=symmetric."
         raise UnknownNameError("variant", name, VARIANTS, hint)
     found: dict[str, Any] = {}
     for part in re.split(r"\+(?=[a-z])", changes) if changes else []:  # but not within 1e+20
@@ -155,7 +155,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
         if not equals:
             raise ConfigError(f"{text!r} is not allowed: write each change as setting=value, joined by +.")
         if setting in ("algo", *VARIANTS[name]):
-            raise ConfigError(f"{text!r} is not allowed: {setting} is what makes the variant; choose another variant.")
+            raise ConfigError(f"{text!r} is not allowed: {setting} defines the variant; choose another variant.")
         if setting in found:
             raise ConfigError(f"{text!r} is not allowed: it changes {setting} twice.")
         found[setting] = literal(setting, value)

@@ -163,7 +163,7 @@ class Store:
             if changed := _differing(setup.settings, settings):
                 name, own, other = changed
                 raise StoreError(
-                    f"{path} has {name} = {other!r}, and this version of mcclt takes {own!r} for the same setup: "
+                    f"{path} has {name} = {other!r}, and this version of mcclt uses {own!r} for the same setup: "
                     "choose another --store."
                 )
 
@@ -219,7 +219,7 @@ class Store:
             packs, broken = self._all([pack_of(task)], pack.read)
             packed = packs[pack_of(task)].results if packs else {}
             problems += [*broken, *damaged]
-            problems += [f"{path} is another result than its pack's, which counts." for path in clashes(loose, packed)]
+            problems += [f"{path} differs from its pack's result, which is used." for path in clashes(loose, packed)]
             found = loose | packed
             for folder, files_of_one in itertools.groupby(sorted(found), lambda path: path.parent):
                 try:

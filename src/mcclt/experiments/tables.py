@@ -280,9 +280,9 @@ def _returns(results: Results, table: str, title: str, labels: dict[str, str], a
     caption = (
         "Ours: mean final return ± standard error over seeds (number of seeds); best in bold. "
         + ("Paper: mean ± standard error pooled over all episodes, not over seeds. " if with_paper else "")
-        + f"* on the one of MC-CLT and {variant_label(against)} that is significantly better over seeds (Welch's "
+        + f"* marks whichever of MC-CLT and {variant_label(against)} is significantly better over seeds (Welch's "
         + f"t-test, Holm over all settings shown, {ALPHA})"
-        + ("; in the paper's rows, as it says." if with_paper else ".")
+        + ("; in the paper's rows, the paper's own marks." if with_paper else ".")
     )
     notes = [*_about(results, shown, with_paper)]
     untested = [c for c in tested.values() if c.a is not None and c.b is not None and c.p is None]
@@ -325,7 +325,7 @@ def table2(results: Results) -> Table:
     command = whole(results, "--table", "2")
     usable = [(timing, ratios) for timing in results.timings if (ratios := cost_ratios(timing))["time"]]
     if not usable:
-        none = "No timing has the baseline, so there is nothing to relate to."
+        none = "No timing has the baseline, so there is nothing to compare with."
         why = none if results.timings else "There are no timings yet."
         return Table(title, f"{why} This measures them:", (), (), (command,))
     variants = list(dict.fromkeys(["plain", "mcclt", "ensemble", *(v for _, r in usable for v in r["time"])]))
@@ -383,17 +383,17 @@ def pooled_table(results: Results) -> Table:
         "are not independent. Probability of improvement: that a random seed of MC-CLT beats one of the other (95 % "
         "bootstrap interval over tasks, and seeds within them). Difference: Hedges' g, in standard deviations over "
         "seeds, above 0 where MC-CLT is better; random-effects mean over tasks with Hartung and Knapp's 95 % interval. "
-        "Over tasks: whether that depends on the task, I² the share of the differences between tasks that is not "
-        "noise, p that of Cochran's Q. Better or worse where both intervals say so."
+        "Over tasks: whether that depends on the task; I² is the share of the variation between tasks that is not "
+        "noise, p is that of Cochran's Q. Better or worse only where both intervals say so."
     )
     notes = [
-        "To decide it: seeds of each variant on these tasks (unless no number of them would do), or tasks with as many "
-        "seeds as now, with which the difference found, were it the true one, would be seen with power 0.8.",
-        "Steps are those to the first evaluation that reaches the threshold; agents that never do count with the last.",
+        "To decide it: how many seeds of each variant on these tasks (if any number would do), or how many tasks with "
+        "as many seeds as now, would detect the difference found, were it the true one, with power 0.8.",
+        "Steps are counted to the first evaluation that reaches the threshold, or to the last one if none does.",
     ]
     if tasks[0] < 6:
         notes.append(
-            "Few tasks: where they differ much, the bootstrap interval is too narrow; the other one holds its level."
+            "Few tasks: if they differ much, the bootstrap interval is too narrow; the other one keeps its level."
         )
     left_out: dict[str, list[str]] = {}
     measured = sum(map(bool, found.values()))

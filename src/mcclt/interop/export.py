@@ -110,7 +110,7 @@ def to_npz(agent: Agent, name: str) -> bytes:
         code.append(f"action = x.argmax(-1) + {spec.action_start}")
     else:
         if "log_std" not in policy:
-            raise ConfigError("An npz file has no room for a policy that chooses among values: export to .onnx.")
+            raise ConfigError("An npz file cannot hold a policy with policy_head 'bins': export to .onnx.")
         arrays |= bounds(agent) | {"log_std": policy["log_std"]}
         code.append('action = numpy.clip(x, p["action_low"], p["action_high"])')
     file = io.BytesIO()
@@ -185,7 +185,7 @@ def build(agent: Agent, value_distribution: bool) -> bytes:
     except Untranslatable as error:
         raise ConfigError(
             f"The value distribution of critic {agent.config.critic!r} with {agent.config.weighting} weights cannot be "
-            f"exported: it needs {error}, which this export has no ONNX for. Export the policy alone."
+            f"exported: it needs {error}, which cannot be translated to ONNX here. Export the policy alone."
         ) from None
     model = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "policy", graph.inputs, graph.outputs, graph.constants),

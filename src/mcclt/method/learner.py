@@ -233,23 +233,23 @@ class Learner:
         if self.weighting.needs_error and not critic.has_error:
             raise ConfigError(
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
-                " take weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
+                " choose weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
             )
         if self.config.critic_w_tar is not None and not critic.weighs_states:
             raise ConfigError(
                 f"critic_w_tar needs a critic that weighs states by their variance, and {name!r} does not:"
-                " leave it unset, or take critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
+                " leave it unset, or choose critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
             )
         if self.config.variance_scaling and not critic.scales_residuals:
             raise ConfigError(
                 "variance_scaling needs a critic with residuals in units of returns and a variance network, and"
-                f" {name!r} is none: leave it off, or take critic 'normal'."
+                f" {name!r} is none: leave it off, or choose critic 'normal'."
             )
         if critic.members < critic.min_members:
             raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
         if self.in_turns and not hasattr(self._policy_update, "one_pass"):
             raise ConfigError(
-                f"recompute_advantages needs an algo that learns in passes, and {self.config.algo!r} does not."
+                f"recompute_advantages needs an algo that learns in epochs, and {self.config.algo!r} does not."
             )
 
     def init(self, seed: jax.Array, numbers: Numbers | None = None) -> AgentState:

@@ -90,7 +90,7 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
             f"{r.weighting} weights",
             f"{short(r.trained)} steps",
             f"episode {r.episode_seed}",
-            "most likely actions" if r.deterministic else "drawn actions",
+            "most likely actions" if r.deterministic else "sampled actions",
         ],
         "colour": colour,
         "critic": r.critic,

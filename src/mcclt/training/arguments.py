@@ -86,8 +86,8 @@ ELSEWHERE = {
     "policy_kwargs": "use policy_hidden=(64, 64), policy_activation=, critic_hidden=, critic_activation=, ortho_init=, "
     "log_std_init=",
     "n_steps": "use steps_per_update = n_steps * n_envs, the steps of all environments together",
-    "batch_size": "use minibatch_size; without it every gradient step takes the whole batch, of steps_per_update",
-    "n_epochs": "use policy_iterations and critic_iterations: passes with minibatch_size, else full-batch steps",
+    "batch_size": "use minibatch_size; without it every gradient step uses the whole batch of steps_per_update",
+    "n_epochs": "use policy_iterations and critic_iterations: epochs with minibatch_size, otherwise full-batch steps",
     "n_critic_updates": "use critic_iterations",
     "sub_sampling_factor": "the whole batch is used",
     "clip_range_vf": "the critic's loss is not clipped",

@@ -75,12 +75,12 @@ def check(meta: dict[str, Any], config: RunConfig, spec: EnvSpec, source: object
     if (begun := meta["spec"]["engine"]) != spec.engine:
         raise CheckpointError(
             f"{source} was begun with the {begun} engine, and this is the {spec.engine} engine: continue with "
-            f"--engine {begun}, or begin again."
+            f"--engine {begun}, or start a new run."
         )
     stored = from_dict(meta["config"])
     if changed := [n for n in fields_of(RunConfig) if n not in FREE and getattr(stored, n) != getattr(config, n)]:
         raise CheckpointError(
-            f"{source} was trained with another {changed[0]} than its run now states: resume as it was."
+            f"{source} was trained with another {changed[0]} than its run now says: resume with the original settings."
         )
     if metadata.spec_to_dict(spec) != metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
         raise CheckpointError(f"{source} was trained on another version of {config.task} (spaces or limit differ).")

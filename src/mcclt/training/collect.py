@@ -279,6 +279,6 @@ def find_faults(
         else:
             both = np.concatenate([next_obs[a, e], obs[a, e]])
             k = int(np.flatnonzero(~np.isfinite(both))[0])
-            what = f"returned {both[k]} in place {k % obs.shape[-1]} of the observation"
+            what = f"returned {both[k]} at index {k % obs.shape[-1]} of the observation"
         found.append(Fault(a, e, t, what))
     return found

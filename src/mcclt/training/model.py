@@ -83,7 +83,7 @@ class Model(sb3.Methods):
             weighting: uniform, accuracy, exploration, inverse_variance, or one that you entered in `WEIGHTINGS`; by
                 default as the paper pairs it with the critic.
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
-            preset: "modern" (one for every task, of today's PPO and TRPO), "tuned" (the best known for one of the
+            preset: "modern" (today's PPO and TRPO, for any task), "tuned" (the best known for one of the
                 paper's tasks) or "paper" (the authors' best for it); none by default.
             policy: "MlpPolicy" or nothing: all policies are such.
             verbose: 1: `learn` shows how far it is.
@@ -200,7 +200,7 @@ class Model(sb3.Methods):
                 f"total_timesteps = {total_timesteps!r} is not allowed: it must be a whole number such as 20_000."
             )
         if reset_num_timesteps and self.num_timesteps:
-            raise ConfigError("reset_num_timesteps=True is not possible: a model counts its steps on. Make a new one.")
+            raise ConfigError("reset_num_timesteps=True is not possible: a model's steps only grow. Make a new one.")
         use_cache()
         if log_dir is None and self._tensorboard is not None:
             log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
@@ -379,7 +379,7 @@ def remade(env: gym.Env) -> object:
     spec = env.spec
     if spec is None:
         raise ConfigError(
-            f"{env!r} is one environment, and many are needed: give its class or a function that makes one."
+            f"{env!r} is a single environment, and many are needed: give its class or a function that makes one."
         )
     settings = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
     if not settings and spec == dataclasses.replace(gym.spec(spec.id), kwargs=spec.kwargs):

@@ -27,7 +27,7 @@ def on_cpu() -> bool:
     except (RuntimeError, AssertionError):  # JAX's own words for it differ, and one of them is an assertion
         wanted = os.environ.get("JAX_PLATFORMS")
         raise ConfigError(
-            f"JAX finds no device for JAX_PLATFORMS={wanted}: unset it, and JAX takes the best that is there,"
+            f"JAX finds no device for JAX_PLATFORMS={wanted}: unset it, and JAX takes the best available,"
             " or install JAX for that device."
         ) from None
 

@@ -38,7 +38,7 @@ def _kept(path: Path) -> Path:
         return path
     agent = path.parents[4].joinpath("agents", *path.parts[-4:-1], f"{path.stem}{checkpoint.SUFFIX}.xz")
     if not agent.is_file():
-        raise CheckpointError(f"{path} is a result whose agent was not kept: --keep-agents, with a new --store, does.")
+        raise CheckpointError(f"{path} is a result without its agent: train it with --keep-agents and a new --store.")
     return agent
 
 

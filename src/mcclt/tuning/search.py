@@ -40,7 +40,7 @@ class Plan:
     rungs: tuple[int, ...]
     """Steps at which agents are judged; the last is the end."""
     keep: int = 3
-    """One of so many goes on at every rung."""
+    """At every rung one in this many continues."""
     strategy: Strategy = "halving"
     sampler: Sampler = "sobol"
     score: Score = "end"
@@ -55,7 +55,7 @@ class Plan:
         if not self.rungs or list(self.rungs) != sorted({*self.rungs}) or self.rungs[0] < 1:
             raise ConfigError(f"rungs = {self.rungs} is not allowed: give growing numbers of steps.")
         if self.strategy == "pbt" and (self.trials < QUARTER or self.seeds > 1):
-            raise ConfigError(f"pbt needs at least {QUARTER} settings, and one agent of each: --seeds-per-setting 1.")
+            raise ConfigError(f"pbt needs at least {QUARTER} settings, with one agent each: --seeds-per-setting 1.")
 
     @property
     def expected_steps(self) -> int:
@@ -83,7 +83,7 @@ class Trial:
     settings: dict[str, Any]
     state: str = WAITING
     scores: list[float] = field(default_factory=list)
-    """At each rung so far: the mean of the middle half of its agents."""
+    """At each rung so far: the interquartile mean of its agents."""
     curves: list[list[float]] = field(default_factory=list)
     """Of each agent the mean return of its recent episodes after every update; NaN before any ended."""
     why: str = ""
@@ -170,7 +170,7 @@ class Search:
             scores = sorted((t.scores[rung] for t in self.trials if len(t.scores) > rung), reverse=True)
             places = max(len(scores) // self.plan.keep, 1)
             if not math.isfinite(trial.scores[-1]):
-                trial.state, trial.why = FAILED, "no episode came to an end"
+                trial.state, trial.why = FAILED, "no episode ended"
             elif rung == len(self.plan.rungs) - 1:
                 trial.state = FINISHED
             elif self.plan.strategy == "halving" and trial.scores[-1] < scores[places - 1]:
@@ -214,7 +214,7 @@ def from_data(data: Iterable[Mapping[str, Any]]) -> list[Trial]:
 
 
 def score_of(curves: Sequence[Sequence[float]], score: Score) -> float:
-    """The score of a setting from its agents' learning curves: the mean of the middle half of them.
+    """The score of a setting from its agents' learning curves: their interquartile mean.
 
     Args:
         curves: as in `Trial`.

@@ -222,7 +222,7 @@ class SharedTuner(Tuner):
     def __init__(self, plan: Plan, space: Space, folder: Path, crew: Crew, **how: Any) -> None:
         """Opens the directory; see `Tuner`. `places` are those of each worker."""
         if plan.strategy == "pbt":
-            raise ConfigError("pbt copies agents from place to place, which must be in one process: take halving.")
+            raise ConfigError("pbt copies agents between places, so it needs a single process: use halving.")
         super().__init__(plan, space, folder, **how)
         self._crew, self._how = crew, how
         self._shares = min(crew.capacity, plan.trials)
@@ -235,7 +235,7 @@ class SharedTuner(Tuner):
         if (stored := self._stored()) is not None:
             if stored[1]["search"]["which"] < len(self.structures):
                 raise ConfigError(
-                    f"{self.folder} holds a search in one process: go on without --workers and --backend ray."
+                    f"{self.folder} holds a search in one process: continue without --workers and --backend ray."
                 )
             shutil.rmtree(folder, ignore_errors=True)
             return super().run(tell)
@@ -279,7 +279,7 @@ class SharedTuner(Tuner):
                     except self._crew.deaths:
                         if attempts[share] == ATTEMPTS:
                             raise MccltError(
-                                f"A process of the search died {ATTEMPTS} times. Is memory short?"
+                                f"A process of the search died {ATTEMPTS} times. Is it running out of memory?"
                             ) from None
                         waiting.append(share)
                     except Exception as error:

@@ -112,7 +112,7 @@ class Space:
     def default(cls, algo: str) -> "Space":
         """The space for an algorithm unless another is given."""
         if algo not in ("ppo", "trpo"):
-            raise ConfigError(f"There is no space for the algorithm {algo!r}: give one of your own, as a TOML file.")
+            raise ConfigError(f"There is no search space for algorithm {algo!r}: give your own, as a TOML file.")
         text = (importlib.resources.files("mcclt.tuning") / f"{algo}.toml").read_text(encoding="utf-8")
         return cls.of(tomllib.loads(text), source=f"The space of {algo}")
 
@@ -125,7 +125,7 @@ class Space:
             of_run, of_agent = presets.settings(self.base, self.task, algo, critic)
             bases.append(of_run | of_agent)
         if any(base != bases[0] for base in bases):
-            raise ConfigError(f"base = {self.base!r} is not one for all that is searched: fix algo and critic.")
+            raise ConfigError(f"base = {self.base!r} differs between what is searched: fix algo and critic.")
         free = {name: _value(name, value) for name, value in bases[0].items() if name not in self.searched}
         return free | dict(self.own)
 

@@ -136,7 +136,7 @@ class Tuner:
                     "or give another --store."
                 )
         elif self.folder.is_dir() and any(self.folder.iterdir()):
-            raise ConfigError(f"{self.folder} is not empty, and holds no search: give another --store.")
+            raise ConfigError(f"{self.folder} is not empty but holds no search: give another --store.")
         else:
             files.write_atomically(path, json.dumps(self.declared, indent=1).encode())
 
@@ -149,7 +149,7 @@ class Tuner:
         """
         if (self.folder / SHARES).exists() and self._stored() is None:
             raise ConfigError(
-                f"{self.folder} holds a search in shares: go on with --workers or --backend ray, as it was begun."
+                f"{self.folder} holds a search by several processes: continue it with --workers or --backend ray."
             )
         with interrupts.deferred():
             for which, one in enumerate(self.searches):

@@ -108,12 +108,12 @@ def why_unmeasured(results: Results) -> str:
     """Why nothing is known of the calibration of any critic, in a sentence."""
     probes = [r.probe for s in results.mains for r in s.results if r.probe.get("episode")]
     if not probes:
-        return "No critic with a spread has been looked at yet: that is done after the final episodes."
+        return "No critic with a spread has been probed yet: that is done after the final episodes."
     if not any(std for probe in probes for std in probe["episode"]["std"]):
         return "These critics have no spread that could be judged."
     steps = max(int(probe["episode"]["t"][-1]) + 1 for probe in probes)
     gamma = min(float(probe["gamma"]) for probe in probes)
     return (
         f"No return is known: episodes are cut off after {steps:,} steps, and by γ = {gamma:g} what would have followed"
-        f" still weighs {gamma**steps:.0%} (to be judged, it must be below {NEGLIGIBLE:.0%})."
+        f" still counts for {gamma**steps:.0%} (to be judged, it must be below {NEGLIGIBLE:.0%})."
     )

@@ -151,7 +151,7 @@ def _each_component(results: Results, rng: np.random.Generator) -> Verdict:
     untested = tuple(dict.fromkeys(contrast_text(c) for own in found.values() for c in own if c.p is None))
     needs = few_of([line for name, own in found.items() for line in _missing(results, own, *pairs[name])])
     if lacking := [name for name, own in tested.items() if not own]:
-        ours = f"Not all steps can be tested; there is nothing for {', '.join(lacking)}."
+        ours = f"Not all steps can be tested: results are missing for {', '.join(lacking)}."
         return Verdict(claim, paper, ours, "not measured", untested, needs)
     steps = {n: aggregates.probability_of_improvement([c.scores for c in own], rng) for n, own in tested.items()}
     adjusted = dict(zip(steps, stats.holm([s.p for s in steps.values()]), strict=True))
@@ -209,7 +209,7 @@ def _improvement_text(step: aggregates.Estimate, p: float | None, kind: str = ""
 def _nothing(found: Sequence[Contrast]) -> str:
     """Why no setting could be tested, in one sentence: that of the first."""
     if not found:
-        return "There are no results of either."
+        return "There are no results for either."
     several = len({c.why for c in found}) > 1 or len(found) == 1
     return f"{found[0].setting}: {found[0].why}" if several else found[0].why
 
@@ -326,7 +326,7 @@ def _bars_suffice(results: Results) -> Verdict:
     needs = few_of([x for n, f in found.items() for x in _missing(results, f, f"mcclt@n_quantiles={n}", "mcclt")])
     more = [differences[12], differences[20]]
     if any(d.p is None for d in more):
-        return Verdict(claim, paper, "12 and 20 bars are not both measured beside 8.", "not measured", details, needs)
+        return Verdict(claim, paper, "8, 12 and 20 bars are not all measured.", "not measured", details, needs)
     helps = any(d.low > 0 and d.high >= MARGIN for d in more)
     verdict = "confirmed" if all(d.high < MARGIN for d in more) else "opposite" if helps else "not confirmed"
     return Verdict(claim, paper, " ".join(["Normalised scores:", *lines]), verdict, details, needs)
@@ -352,7 +352,8 @@ def _trend(results: Results, variant: str, sign: int, claim: str, paper: str) ->
         f"confirmed if significantly {word} (t-test over seeds, Holm over settings, 0.05) in more than half of the "
         "settings and significantly the other way in none; opposite if more go the other way."
     )
-    ours = f"Significantly {word} in {{}}, the other way in {{}}; the trend over an episode, against the mean, is {{}}."
+    trend = "the trend over an episode, relative to the mean, is {}."
+    ours = f"Significantly {word} in {{}}, the other way in {{}}; {trend}"
     measured = {
         setting: (t.change, sign * t.sign, f" over the episode, {p_text(t.p)} (Holm)")
         for setting, t in trends(results, variant).items()
@@ -371,7 +372,7 @@ def _close_to_normal(results: Results) -> Verdict:
     uniform = float(normal_distance(np.arange(1.0, 201.0)))
     rule = (
         "Rule: per seed, the share of the bars' variance that the best-fitting normal leaves unexplained (a distance, "
-        "not a test: bars are no samples), mean over the states looked at; confirmed if its 95 % interval over seeds "
+        "not a test: bars are no samples), mean over the probed states; confirmed if its 95 % interval over seeds "
         f"lies below that of a uniform distribution ({uniform:.3f}) in more than half of the settings and above in "
         "none; opposite if more lie above."
     )
@@ -403,7 +404,7 @@ def _of_critics(
     lacking = [s for s in results.settings if s not in measured and (part is None or s[1] in part.algos)]
     needs = few_of([fill(results, [task], algo, [variant]) for task, algo in lacking])
     if not measured:
-        ours = f"No setting has two seeds or more of {variant_label(variant)} whose critic was looked at."
+        ours = f"No setting has two or more seeds of {variant_label(variant)} whose critic was probed."
         return Verdict(claim, paper, ours, "not measured", (), needs or (whole(results, option, name),))
     in_favour, against = (sum(way == sign for _, way, _ in measured.values()) for sign in (1, -1))
     details = [

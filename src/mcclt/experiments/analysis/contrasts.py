@@ -78,7 +78,7 @@ def _scores(
 ) -> tuple[np.ndarray, np.ndarray] | str:
     """What is compared, or in one sentence why nothing is."""
     if one is None or other is None:
-        return f"There are no results of {variant_label(a if one is None else b)}."
+        return f"There are no results for {variant_label(a if one is None else b)}."
     if one.steps != other.steps:
         return (
             f"They are not comparable: {one.label} trained for {one.steps:,} steps, {other.label} for {other.steps:,}."

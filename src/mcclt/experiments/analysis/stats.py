@@ -145,7 +145,7 @@ def compare(a: np.ndarray, b: np.ndarray, name_a: str = "the first", name_b: str
         why = f"A test needs at least two seeds of each: there {verb} {' and '.join(few)}."
         return Comparison(difference, n_a, n_b, why)
     if not (vary(a) or vary(b)):
-        why = f"A test needs some spread over seeds: all of {name_a} are equal, and all of {name_b}."
+        why = f"A test needs some spread over seeds: all of {name_a} are equal, and so are all of {name_b}."
         return Comparison(difference, n_a, n_b, why)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)  # one side may well be constant

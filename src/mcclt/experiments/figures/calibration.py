@@ -25,7 +25,7 @@ CALIBRATED = ("qr", "mcclt-nw", "ensemble", "mcclt", "mcclt@guide=symmetric")
 @style.figure_of(
     "Are the predicted normals right? Coverage: share of returns inside the central 50, 80 and 95 % intervals, on the "
     "diagonal if right, below it if too narrow; large dots are means over tasks, small ones single tasks. CRPS over "
-    "that of a point at the mean, below 1 if the spread is worth having (mean and 95 % interval over seeds, or their "
+    "that of a point at the mean, below 1 if the spread helps (mean and 95 % interval over seeds, or their "
     "range below five). PIT: flat if right, ∪ if too narrow, ∩ if too wide; thin lines are single tasks."
 )
 def calibration(results: Results) -> Figure | None:

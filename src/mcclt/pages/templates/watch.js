@@ -471,7 +471,7 @@
     }
 
     speed.value = pace([...speed.options].map((option) => +option.value), length, fps);
-    speed.title = `1× is the task’s own time: ${fine.format(fps)} steps a second`;
+    speed.title = `1× is real time: ${fine.format(fps)} steps a second`;
     scrubber.max = length - 1;
     scrubber.addEventListener("input", () => player.visit(+scrubber.value));
     play.addEventListener("click", player.toggle);
