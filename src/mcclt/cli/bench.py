@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Command):
-    """Measure speed and memory on this machine: engine, matrix products, each part of an update, and the whole.
+    """Measure speed and memory on this machine, part by part and as a whole.
 
     mcclt bench Hopper-v5
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Compare(Machinery):
     """Compare variants on one or more tasks, over seeds, with statistics.
 
-    mcclt compare Hopper-v5 --variants plain,mcclt,ensemble --algo ppo,trpo --n-seeds 10 --steps 1M
+    mcclt compare Hopper-v5 --variants plain,mcclt --algo ppo,trpo --n-seeds 10
     """
 
     tasks: Annotated[tuple[str, ...], Spelling("TASK,...", names), Positional]

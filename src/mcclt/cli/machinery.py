@@ -37,7 +37,7 @@ class Machinery(Command):
     """Which seeds, and where and how they are trained."""
 
     seeds: Seeds = ()
-    """Which seeds: 3 (that one alone), 0,3,7 or 5..14; unset: the first --n-seeds."""
+    """Which seeds: 3 (that one alone), 0,3,7 or 5..14; unset: as many as --n-seeds."""
     n_seeds: int | None = None
     """Number of seeds: 10 trains seeds 0 to 9; unset: the scale's."""
     store: Path = STORE

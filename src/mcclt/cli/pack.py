@@ -13,7 +13,7 @@ from mcclt.console import plain_console, say
 
 @dataclass(frozen=True, kw_only=True)
 class Pack(Command):
-    """Pack the finished cells of a store into one compressed file per task, to keep or to send.
+    """Pack the finished cells of a store into one compressed file per task.
 
     mcclt pack my-results
     """

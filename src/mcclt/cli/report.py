@@ -19,7 +19,7 @@ EVERY = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Command):
-    """Write the report of a store or of runs: one HTML page, and its tables and figures as files.
+    """Report on a store or on runs: one HTML page, and tables and figures as files.
 
     mcclt report my-results
     """

@@ -24,7 +24,7 @@ COSTED = ("plain", "qr", "mcclt", "mcclt@trunk=shared", "ensemble")
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce(Machinery):
-    """Reproduce the paper's tables, figures and ablations; with no argument, show the plan and its cost.
+    """Reproduce the paper's results; without flags, show the plan and its cost.
 
     mcclt reproduce --table 1 --tasks Hopper,HalfCheetah --scale short
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch(Command):
-    """Record an episode and write a page that plays it, with what the critic believed at every step.
+    """Record an episode and write a page that plays it beside the critic's beliefs.
 
     mcclt watch runs/Hopper-v5__ppo-mcclt__20260101-120000
     """

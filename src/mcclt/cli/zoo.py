@@ -10,7 +10,7 @@ from mcclt.console import plain_console, say
 
 @dataclass(frozen=True, kw_only=True)
 class Zoo(Command):
-    """List the pretrained agents that come with mcclt; zoo:TASK names one wherever a model is expected."""
+    """List the pretrained agents; zoo:TASK names one wherever a model is expected."""
 
     json: bool = False
     """Print their cards as JSON: settings, returns of every seed, the command that trains each."""
