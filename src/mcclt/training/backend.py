@@ -87,7 +87,7 @@ class Backend(abc.ABC):
 
 
 class Host(Backend):
-    """The host steps the environments; fits run beside it anyway, whole."""
+    """The host steps the environments; each critic fit runs alongside in one piece."""
 
     xp = np
 

@@ -1,4 +1,4 @@
-"""The moment between two updates: all that a population needs to go on exactly from there, and checkpoints of it."""
+"""The boundary between two updates: everything needed to resume a population exactly, and checkpoints of it."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -235,7 +235,7 @@ def collect(
 
 
 class FaultError(EnvironmentFault):
-    """A fault on its way to whoever knows the seeds."""
+    """Carries a fault to the caller, which knows the seeds."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)

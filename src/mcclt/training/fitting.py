@@ -28,7 +28,7 @@ returns was not compared seed by seed. All that acts and predicts stays in float
 
 @dataclass(frozen=True)
 class Fit:
-    """How the critics of some groups are fitted, as those of one: a number of pieces, and then a last look."""
+    """How the critics of several like groups are fitted together: in a number of pieces, then accepted or not."""
 
     groups: tuple[str, ...]
     pieces: int

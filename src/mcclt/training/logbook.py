@@ -1,4 +1,4 @@
-"""Rows to log that wait for an evaluation: those of its update, and all after, so that none is told out of order."""
+"""Rows to log that wait for an evaluation: those of its update and all later ones, so that they are logged in order."""
 
 from collections.abc import Mapping
 

@@ -85,8 +85,8 @@ class Model(sb3.Methods):
             seed: one seed, or several: then all of them train together, each as if alone. None: any.
             preset: "modern" (today's PPO and TRPO, for any task), "tuned" (the best known for one of the
                 paper's tasks) or "paper" (the authors' best for it); none by default.
-            policy: "MlpPolicy" or nothing: all policies are such.
-            verbose: 1: `learn` shows how far it is.
+            policy: "MlpPolicy" or nothing: all policies are MLPs.
+            verbose: 1: `learn` shows its progress.
             tensorboard_log: a directory in which each `learn` makes a run directory with TensorBoard events.
             **settings: any other setting of `AgentConfig` or `RunConfig`, on top of the preset, e.g.
                 `n_envs`, `gamma`, `w_tar`.

@@ -63,7 +63,7 @@ def _word(value: object) -> str:
 
 
 def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[Confirmed]:
-    """The default first, then the settings, the one with the greatest mean of its middle half of seeds first."""
+    """The default first, then the settings by falling interquartile mean over seeds."""
     series = {s.key: s for s in store.load().series}
     trials = {name_of(trial): trial for trial in best}
     setups = dict.fromkeys(setup for setup, _ in cells)

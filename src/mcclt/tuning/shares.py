@@ -1,9 +1,9 @@
-"""A search in several processes, on one machine or on many: each has a share of the places, one desk judges them all.
+"""A search in several processes, on one machine or many: each trains a share of the agents, one desk judges them all.
 
-A share is a `Tuner` of its own, with its pool and its checkpoint, which asks the desk for settings and who goes on; it
-never waits for another. The desk writes every answer down before it gives it, and gives the same when it is asked
-again: so a share that dies, or a whole search that is killed, goes on from its last checkpoint (or, on a machine that
-does not see the search's directory, from its beginning) as if nothing had happened.
+A share is a `Tuner` of its own, with its pool and its checkpoint, which asks the desk (a coordinator) for settings and
+which of them continue; it never waits for another. The desk writes down every answer before it gives it, and repeats it
+if asked again: so a share that dies, or a whole search that is killed, continues from its last checkpoint (or, on a
+machine that cannot see the search's directory, from its beginning) as if nothing had happened.
 """
 
 import collections
