@@ -1,7 +1,7 @@
 """Pretrained agents that come with the library, one for each task: `mcclt.load("zoo:Hopper-v5")`.
 
-Each has two files beside this one: its model, TASK.safetensors.xz, and its card, TASK.json, with what it is, the returns
-of its episodes, how it was chosen, and the command that trains it again. Both are made by benchmarks/zoo.py.
+Each has two files beside this one: its model, TASK.safetensors.xz, and its card, TASK.json, with what it is, the
+returns of its episodes, how it was chosen, and the command that trains it again. Both are made by benchmarks/zoo.py.
 """
 
 import dataclasses
