@@ -98,7 +98,7 @@ def test_evaluate_repeats_the_final_evaluation(mcclt: Cli, finished: Path) -> No
 
 
 def test_evaluate_refusals(mcclt: Cli, finished: Path) -> None:
-    assert "no checkpoint at nothing" in mcclt.refused("evaluate", "nothing")
+    assert "no run directory and no saved model at nothing" in mcclt.refused("evaluate", "nothing")
     assert "episodes = 0" in mcclt.refused("evaluate", str(finished), "--episodes", "0")
     assert "spaces differ" in mcclt.refused("evaluate", str(finished), "--task", "Hopper-v5")
     assert "Did you mean 'Hopper-v5'" in mcclt.refused("evaluate", str(finished), "--task", "Hoper-v5")

@@ -298,7 +298,7 @@ def test_which_agent(ending: str, tmp_path: Path) -> None:
         export.export(model, path, seed=5)
     with pytest.raises(ConfigError, match="A dict cannot be exported"):
         export.export({}, path)  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="no checkpoint at"):
+    with pytest.raises(CheckpointError, match="no saved model at"):
         export.export(tmp_path / "none", path)
     assert not list(tmp_path.iterdir())
 

@@ -116,6 +116,13 @@ def test_why_nothing_is_known_of_calibration(tmp_path: Path, probe: dict[str, An
     assert said in section(written(run).read_text(encoding="utf-8"), "calibration")
 
 
+def test_what_is_not_finished_is_not_called_so(tmp_path: Path) -> None:
+    done, going = (written(make_run(tmp_path / str(n), updates=n)).read_text(encoding="utf-8") for n in (UPDATES, 3))
+    assert "4 trained agents" in done and "Of the final deterministic episodes" in section(done, "returns")
+    assert "4 agents:" in going and "10k environment steps each in the end" in going
+    assert "final deterministic" not in section(going, "returns")
+
+
 def test_a_run_without_metrics_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no metrics yet: its first update is not done"):
         written(make_run(tmp_path / "run", updates=0))

@@ -92,10 +92,10 @@ def page(results: Results, drawings: dict[str, str] | None) -> str:
     )
 
 
-def shared(results: Results, drawings: dict[str, str] | None) -> dict[str, Any]:
-    """What the template of every page about results shows."""
+def shared(results: Results, drawings: dict[str, str] | None, finished: bool = True) -> dict[str, Any]:
+    """What the template of every page about results shows; of agents that still train if not `finished`."""
     return {
-        "summary": _summary(results),
+        "summary": _summary(results, finished),
         "notices": _notices(results),
         "drawings": None if drawings is None else {name: Markup(svg) for name, svg in drawings.items()},
         "titles": figures.TITLES,
@@ -163,17 +163,17 @@ def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _summary(results: Results) -> str:
+def _summary(results: Results, finished: bool) -> str:
     agents = sum(len(s.results) for s in results.mains)
     algos = " and ".join(a.upper() for a in results.algos)
     seeds = _range([len(s.results) for s in results.mains], str)
     steps = _range([s.steps for s in results.mains], short)
     if agents == 1:
-        return f"One agent, trained by {algos} for {steps} environment steps."
+        return f"One agent, {'trained' if finished else 'to be trained'} by {algos} for {steps} environment steps."
     return (
-        f"{count(agents, 'trained agent')}: {count(len(results.tasks), 'task')}, "
+        f"{count(agents, 'trained agent' if finished else 'agent')}: {count(len(results.tasks), 'task')}, "
         f"{count(len(results.variants), 'variant')} of {algos}, {seeds} {'seed' if seeds == '1' else 'seeds'}, "
-        f"{steps} environment steps each."
+        f"{steps} environment steps each{'' if finished else ' in the end'}."
     )
 
 

@@ -43,7 +43,8 @@ def write(training: Training, folder: Path, refresh: int = 0) -> Path:
 def page(training: Training, folder: Path, drawings: dict[str, str] | None, refresh: int = 0) -> str:
     """The whole page; see `write`. Its links are from this folder."""
     results, runs = training.results, training.runs
-    values = report.shared(results, drawings)
+    finished = all(run.finished for run in runs)
+    values = report.shared(results, drawings, finished)
     if training.notes:
         values["notices"] = [("note", "Not finished", training.notes), *values["notices"]]
     return render(
@@ -60,6 +61,7 @@ def page(training: Training, folder: Path, drawings: dict[str, str] | None, refr
         settings=settings.rows([run.config for run in runs]),
         repeat=[f"mcclt train --config {shlex.quote(str(run.path / 'config.json'))}" for run in runs],
         refresh=refresh,
+        finished=finished,
     )
 
 

@@ -27,6 +27,8 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
             warnings.warn(f"Skipped: {line} Used instead: {source}", stacklevel=3)
         return arrays, meta, source
     source = path if path.is_file() else with_suffix(path)
+    if not source.exists():
+        raise CheckpointError(f"There is no run directory and no saved model at {path}.")
     arrays, meta = checkpoint.load(source)
     metadata.check(arrays, meta, source)
     return arrays, meta, source

@@ -101,8 +101,9 @@ def _pit_panel(ax: Axes, variant: str, measured: Sequence[Calibration]) -> None:
     ax.axhline(1, **style.REFERENCE)
     ax.set_ylim(0, PIT_SHOWN)
     for k in np.flatnonzero(mean > PIT_SHOWN):
-        x = (edges[k] + edges[k + 1]) / 2
-        right = x < 0.25 or 0.5 < x < 0.75  # away from the middle, but inside
+        middle = (edges[k] + edges[k + 1]) / 2
+        right = middle < 0.25 or 0.5 < middle < 0.75  # away from the middle, but inside
+        x = edges[k + 1] if right else edges[k]  # beside the line, not across it
         place: dict[str, Any] = {"xytext": (4, -3), "ha": "left"} if right else {"xytext": (-4, -3), "ha": "right"}
         look: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.SOFT}
         ax.annotate(f"{mean[k]:.1f}", (x, PIT_SHOWN), textcoords="offset points", **place, **look)
