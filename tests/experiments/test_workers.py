@@ -42,6 +42,7 @@ def test_closing_after_an_answer_was_cut_short() -> None:
     workers.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed(tmp_path: Path, undisturbed: dict) -> None:
     """kill -9 of one of two: its unit goes on from its checkpoint, its neighbour's does not notice."""
     store = Store(tmp_path / "store", create=True)
