@@ -407,9 +407,11 @@ def test_variants_tasks_algorithms_and_seeds_can_be_chosen(tab):
     click(tab, chip(tab, "variants", "MC-CLT"))
     assert lines() == [4, 5] and chip(tab, "variants", "MC-CLT").get_attribute("aria-pressed") == "false"
     click(tab, chip(tab, "variants", "none"))
-    assert lines() == [0, 0]
+    assert lines() == [] and every(tab, "#panels")[0].text == "Choose a variant above."
+    click(tab, chip(tab, "variants", "ensemble"))
+    assert lines() == [1]  # an empty chart is not drawn
     click(tab, chip(tab, "variants", "MC-CLT"))
-    assert lines() == [1, 1]
+    assert lines() == [1, 2]
     click(tab, chip(tab, "variants", "all"))
     click(tab, every(tab, "#algos label")[1])
     assert lines() == [6, 6]

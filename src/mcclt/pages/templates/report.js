@@ -117,7 +117,7 @@
     const tasks = [...state.tasks].sort((a, b) => a - b);
     const quantities = data.training ? data.quantities : [{ key: state.quantity, title: "" }];
     const shown = tasks.flatMap((task) => quantities
-      .filter(({ key }) => !data.training || curvesOf(data, state, task, key).some((s) => state.variants.has(s.variant)))
+      .filter(({ key }) => curvesOf(data, state, task, key).some((s) => state.variants.has(s.variant)))
       .map(({ key, title }, i) => ({ task, key, title, large: i === 0 && (data.training || tasks.length === 1) })));
     const small = shown.filter(({ large }) => !large).length;
     box.style.setProperty("--columns", columnsOf(box.clientWidth, data.training ? Math.round(small / tasks.length) : small));
