@@ -100,6 +100,7 @@ def learnt(trainer: Trainer, group: str) -> list[bytes]:
     return [arrays[name].tobytes() for name in sorted(arrays) if name.startswith(f"agents/{group}/")]
 
 
+@pytest.mark.slow
 def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
     together = Trainer(run_config(groups=GROUPS, seeds=(5,)))
     for _ in range(2):
