@@ -273,7 +273,8 @@ def check_tune_with_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     report = module.ReportToOptuna(trial)
     report.on_update(SimpleNamespace(step=10), [{"seed": 0}, {"seed": 1}])
     assert report.value == -math.inf
-    report.on_update(SimpleNamespace(step=20), [{"eval/mean_reward": 1.0}, {"eval/mean_reward": 4.0}])
+    rows = [{"step": 20, "eval/mean_reward": 1.0}, {"step": 20, "eval/mean_reward": 4.0}]
+    report.on_update(SimpleNamespace(step=20), rows)
     assert report.value == 2.5
     # Without Optuna it says what to install.
     monkeypatch.setitem(sys.modules, "optuna", None)
