@@ -68,7 +68,7 @@ def test_every_command_takes_it(here: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_is_not_there_is_said(here: Path) -> None:
-    with pytest.raises(ConfigError, match=r"There is no file nowhere.py to take Walk from"):
+    with pytest.raises(ConfigError, match=r"There is no file nowhere.py to load Walk from"):
         make_vec("nowhere.py:Walk", [(0,)])
     with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
         make_vec(f"{here.name}.py:Wlk", [(0,)])
