@@ -1,6 +1,7 @@
 """`mcclt compare`, `mcclt reproduce` and `mcclt report` as a stranger uses them."""
 
 import importlib.util
+import io
 import os
 import re
 import subprocess
@@ -273,12 +274,15 @@ def test_the_cost_counts_what_is_there(mcclt: Cli) -> None:
     assert [w.strip() for w in short.split("│")[4:7]] == ["3", "3", "2.6 hours"]
 
 
-@pytest.mark.parametrize(("answer", "code"), [("smoke", 0), ("", 0), ("smoek", 2)])
+@pytest.mark.parametrize(("answer", "code"), [("smoke\n", 0), ("\n", 0), ("", 0), ("smoek\n", 2)])
 def test_asking(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda question: answer)
+    """An empty line, or Ctrl-D, which ends the input, is no answer."""
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
     _, err = mcclt("reproduce", "--figure", "1", "--tasks", "Hopper", code=code)
-    assert len(made_up) == (answer == "smoke") and Path("my-results").exists() == (answer == "smoke")
+    wanted = answer == "smoke\n"
+    assert len(made_up) == wanted and Path("my-results").exists() == wanted
     if code:
         assert "Unknown scale 'smoek'. Did you mean 'smoke'?" in err
 

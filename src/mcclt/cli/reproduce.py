@@ -124,7 +124,11 @@ def _ask(
     say(console, "(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
     if not sys.stdin.isatty():
         raise ConfigError("Which scale? Give --scale smoke, short or paper.")
-    answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
+    try:
+        answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
+    except EOFError:  # Ctrl-D
+        console.print()
+        answer = ""
     if not answer:
         raise SystemExit(0)
     if answer not in plan.SCALES:
