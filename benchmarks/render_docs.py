@@ -12,6 +12,7 @@ from typing import Any
 
 import one_environment
 import replication
+import returns
 import searches
 import trpo_step
 import why
@@ -59,6 +60,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
         "searches": searches.table(),
+        "tuned-returns": returns.table(Store(returns.KEPT).load()),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),
@@ -96,7 +98,10 @@ def summary(results: Results) -> dict[Path, dict[str, str]]:
         return f"{shares} %; {found.crps:.2f}"
 
     return {
-        README: {"returns": table(("plain", "ensemble", "mcclt"), score)},
+        README: {
+            "returns": table(("plain", "ensemble", "mcclt"), score),
+            "tuned": returns.short_table(Store(returns.KEPT).load()),
+        },
         GLANCE: {"all-returns": table(list(labels), score), "calibration": table(("mcclt", "ensemble", "qr"), fit)},
     }
 
@@ -148,6 +153,7 @@ def main() -> None:
         for name in PICTURES[scale]
     }
     drawings["lockstep"] = lockstep(stores["paper"], stores["lockstep"])
+    drawings["tuned_returns"] = returns.tuned_returns(Store(returns.KEPT).load())
     drawings["why"] = why.figure(why.grouped(why.load(why.RESULTS)))
     for name, figure in drawings.items():
         if figure is not None:

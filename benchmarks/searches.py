@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 import tyro
+from returns import TO_BEAT
 
 from mcclt.experiments import pack
 from mcclt.experiments.analysis.stats import summarise
@@ -20,8 +21,6 @@ from mcclt.experiments.store import Store
 from mcclt.tuning.search import middle_half
 
 KEPT = Path(__file__).resolve().parent / "results" / "searches"
-TO_BEAT = {"HalfCheetah-v4": 7185, "Hopper-v4": 3450, "Walker2d-v4": 4502, "Ant-v4": 4362}
-"""The best published on-policy returns at 1M steps."""
 
 
 def keep(folder: Path, name: str) -> None:

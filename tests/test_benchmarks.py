@@ -71,6 +71,18 @@ def test_replication_is_welchs_by_scipy(script: Any) -> None:
         assert cells[3 + k] == f"{ours.mean() - plain.mean():+,.0f} [{low:+,.0f}, {high:+,.0f}]"
 
 
+def test_returns_are_the_middle_half_by_scipy(script: Any) -> None:
+    returns = script("returns")
+    series = next(one for one in returns.Store(returns.KEPT).load().mains if len(one.seeds) == 30)
+    middle = scipy.stats.trim_mean(np.repeat(series.scores, 2), 0.25)  # 15 of 60, where 7.5 of 30 are no whole seeds
+    assert returns.interquartile_mean(series).startswith(f"{middle:,.0f} [")
+    steps, rows = series.curve("eval/mean_reward")
+    curve = scipy.stats.trim_mean(np.repeat(rows, 2, axis=0), 0.25)
+    figure = curve[3:5].mean()
+    assert curve[:4].max() < figure < curve[4] and returns.reached(series, figure) == steps[4]
+    assert returns.reached(series, curve.max() + 1) is None
+
+
 def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = KEPT / "lockstep-seeds-30-59"
     monkeypatch.setattr("sys.argv", ["pairs.py", str(store)])

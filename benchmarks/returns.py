@@ -1,0 +1,116 @@
+"""The returns that `--preset tuned` gives, on seeds that nothing was chosen by, beside the best that was published.
+
+    mcclt compare HalfCheetah-v4 --settings tuned --variants plain,mcclt --seeds 200..229 --store my-returns
+    python benchmarks/returns.py --store my-returns
+
+What docs/results.md shows is in `benchmarks/results/returns`.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from mcclt.experiments.analysis import aggregates, stats, texts
+from mcclt.experiments.figures import style
+from mcclt.experiments.results import Results, Series
+from mcclt.experiments.store import Store
+
+KEPT = Path(__file__).resolve().parent / "results" / "returns"
+TO_BEAT = {
+    "HalfCheetah-v4": 7185,
+    "Hopper-v4": 3450,
+    "Walker2d-v4": 4502,
+    "Ant-v4": 4362,
+    "Swimmer-v4": 359,
+    "InvertedDoublePendulum-v4": 9359,
+    "LunarLanderContinuous-v3": 278,
+    "BipedalWalker-v3": 236,
+}
+"""The best published on-policy returns at 1M steps; docs/results.md says whose."""
+
+
+def reached(series: Series, figure: float) -> int | None:
+    """Steps until the interquartile mean of the evaluations of all seeds first reaches a figure."""
+    steps, rows = series.curve("eval/mean_reward")
+    above = aggregates.iqm([rows.T]) >= figure
+    return int(steps[above.argmax()]) if above.any() else None
+
+
+def table(results: Results) -> str:
+    """In Markdown, a row for each task and variant."""
+    lines = [
+        "| task | | seeds | IQM | mean ± SE | MC-CLT − plain | published | reached after |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for task, algo in results.settings:
+        plain = results.main(task, algo, "plain")
+        for series in (s for s in results.mains if (s.task, s.algo) == (task, algo)):
+            after = reached(series, TO_BEAT[task])
+            cells = [
+                task,
+                f"{algo.upper()}, {series.label}",
+                f"{len(series.seeds)}",
+                interquartile_mean(series),
+                _mean(series),
+                "" if plain is None or series is plain else _difference(series, plain),
+                f"{TO_BEAT[task]:,}",
+                f"{after:,}" if after else "–",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def interquartile_mean(series: Series) -> str:
+    """With its 95 % interval."""
+    value = float(aggregates.iqm([series.scores]))
+    low, high = aggregates.stratified_bootstrap([series.scores], aggregates.iqm, np.random.default_rng(0))
+    return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
+
+
+def _mean(series: Series) -> str:
+    found = stats.summarise(series.scores)
+    return f"{found.mean:,.0f} ± {found.se:,.0f}"
+
+
+def _difference(a: Series, b: Series) -> str:
+    found = stats.compare(a.scores, b.scores)
+    return texts.interval(found.difference, found.low, found.high, "+,.0f")
+
+
+def short_table(results: Results) -> str:
+    """In Markdown, a row for each task: both critics beside what was published."""
+    lines = ["| | plain | MC-CLT | published |", "|---|---:|---:|---:|"]
+    for task, algo in results.settings:
+        found = (results.main(task, algo, variant) for variant in ("plain", "mcclt"))
+        cells = [interquartile_mean(series) if series else "–" for series in found]
+        lines.append(f"| {task.rpartition('-')[0]}, {algo.upper()} | {' | '.join(cells)} | {TO_BEAT[task]:,} |")
+    return "\n".join(lines)
+
+
+@style.figure_of("Returns with tuned settings: interquartile means over seeds, beside the best that was published.")
+def tuned_returns(results: Results) -> style.Figure:
+    """One panel for each task."""
+    from matplotlib.ticker import EngFormatter
+
+    cells = style.by_setting(results.mains)
+    drawing, axes = style.panels([1.9] * len(cells))
+    for ax, ((task, algo), drawn) in zip(axes, cells.items(), strict=True):
+        for series in drawn:
+            steps, rows = series.curve("eval/mean_reward")
+            ax.plot(steps, aggregates.iqm([rows.T]), **style.line(series.variant))
+        ax.axhline(TO_BEAT[task], **style.REFERENCE)
+        style.heading(ax, style.folded(task), algo.upper())
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    style.axis_names(drawing, "environment steps", "return")
+    style.variant_legend(drawing, results.variants, ("published", style.REFERENCE))
+    return drawing
+
+
+def show(store: Path = KEPT) -> None:
+    """Prints the table."""
+    print(table(Store(store).load()))
+
+
+if __name__ == "__main__":
+    tyro.cli(show, config=(tyro.conf.PositionalRequiredArgs,))
