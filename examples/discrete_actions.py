@@ -4,7 +4,7 @@ Nothing changes but the task: the policy becomes a categorical distribution over
 numbers, and every critic, weighting and policy update works as with vectors.
 
     python examples/discrete_actions.py
-    python examples/discrete_actions.py --task LunarLander-v3 --steps 500000      (pip install 'mcclt[box2d]')
+    python examples/discrete_actions.py --task LunarLander-v3 --steps 500000      (pip install '.[box2d]')
 """
 
 import gymnasium as gym

@@ -5,7 +5,7 @@ once: engine "native" calls them with NumPy on all CPU cores, engine "warp" with
 
     python examples/own_mjcf_task.py
     python examples/own_mjcf_task.py --steps 1000000 --n-seeds 8
-    python examples/own_mjcf_task.py --engine warp --n-seeds 64     (on an NVIDIA GPU; pip install 'mcclt[gpu]')
+    python examples/own_mjcf_task.py --engine warp --n-seeds 64     (on an NVIDIA GPU; pip install '.[gpu]')
     MCCLT_IMPORT=examples/own_mjcf_task.py mcclt compare BallOnPlate-v0 --variants plain,mcclt --steps 100k
 """
 

@@ -2,13 +2,13 @@
 
 Without an address a local cluster is started, so that this runs on one machine as it is. When a worker or a node dies,
 its agents go on from their last checkpoint; results go to a store, and running again computes only what is missing.
-It is, with few episodes and little room for each agent, the command
+This is the command
 
     mcclt compare InvertedDoublePendulum-v5 --backend ray --variants plain,mcclt --n-seeds 2 --steps 8k --store on_ray
 
-from Python, with what it found read back from the store.
+from Python, with fewer episodes and one core per variant, and reads the results back from the store.
 
-    python examples/train_on_ray.py                                                    (pip install 'mcclt[ray]')
+    python examples/train_on_ray.py                                                    (pip install '.[ray]')
     python examples/train_on_ray.py --address auto --steps 1M --n-seeds 30 --cpus 4      (after  ray start --head)
 """
 

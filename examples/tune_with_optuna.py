@@ -3,7 +3,7 @@
 The objective is the mean evaluation return over a population of seeds, because a setting that is good for one seed may
 be luck. Each evaluation during training is reported to Optuna, which prunes the trials that fall behind the others.
 
-    python examples/tune_with_optuna.py                                             (pip install 'mcclt[optuna]')
+    python examples/tune_with_optuna.py                                             (pip install '.[optuna]')
     python examples/tune_with_optuna.py --task Hopper-v5 --steps 300000 --n-seeds 5 --trials 100 --storage sqlite:///tune.db
 
 With --storage a study is kept, continued by the same command, and shared by all processes that are given it.

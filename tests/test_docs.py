@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ import yaml
 
 import mcclt
 from browser import needs_browser, opened
-from mcclt.config import AgentConfig
+from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
 from mcclt.method.learner import Learner, Rollout
@@ -227,6 +228,19 @@ def test_metrics_page_has_what_training_logs_and_nothing_else():
 @pytest.mark.slow
 def test_metrics_page_has_what_every_critic_and_policy_update_really_log():
     assert logged(EVERY) == page_metrics()
+
+
+def test_switches_of_the_ledger_are_settings():
+    """Each exists, and what can be chosen is what the page says."""
+    known = {name: kind for cls in (AgentConfig, RunConfig) for name, kind in typing.get_type_hints(cls).items()}
+    text = (DOCS / "fidelity.md").read_text(encoding="utf-8").split("\n## ")[0]
+    switches = [line.rstrip("| ").rpartition(" | ")[2] for line in text.splitlines() if line.startswith("|")][2:]
+    named = [found for cell in switches for found in re.findall(r"`([a-z_]+)(?: = ([^`]+))?`", cell)]
+    assert len(named) > 30
+    for name, choices in named:
+        assert name in known, name
+        if "|" in choices:
+            assert tuple(re.findall(r'"(\w+)"', choices)) == typing.get_args(known[name]), name
 
 
 def test_nav_has_every_page():

@@ -439,13 +439,14 @@ def test_the_table_of_arguments() -> None:
 
 
 def test_remarks_on_defaults() -> None:
-    rows = table("Constructor")
     contrib = pytest.importorskip("sb3_contrib")
-    for name, (_, remark) in rows.items():
-        if match := re.search(r"([\d.]+) unless said \(there ([\d.]+)\)", remark):
-            cls = contrib.TRPO if name.startswith("cg_") else stable_baselines3.PPO
-            assert getattr(AgentConfig(), name) == float(match[1])
-            assert inspect.signature(cls).parameters[name].default == float(match[2])
+    found = {name: re.search(r"default ([\d.]+) \(SB3: ([\d.]+)\)", text) for name, (_, text) in table("Constructor").items()}
+    stated = {name: match.groups() for name, match in found.items() if match}
+    assert {"gae_lambda", "cg_max_steps"} <= set(stated)
+    for name, (ours, reference) in stated.items():
+        cls = contrib.TRPO if name.startswith("cg_") else stable_baselines3.PPO
+        assert getattr(AgentConfig(), name) == float(ours)
+        assert inspect.signature(cls).parameters[name].default == float(reference)
 
 
 def test_the_table_of_methods() -> None:
