@@ -67,7 +67,7 @@ def main(
     steps: int = 12_800,
     n_seeds: int = 3,
 ) -> dict[str, PPO]:
-    """Trains the built-in scalar critic and the Gaussian one, and prints what came of it.
+    """Trains the built-in scalar critic and the Gaussian one, and prints the returns of each.
 
     Args:
         critics: what to train.

@@ -84,7 +84,7 @@ ENGINES["lake"] = Lake  # "auto" takes it for the tasks that no engine before it
 
 
 def main(steps: int = 40_000) -> tuple[float, float]:
-    """Trains a boat and says what came of it.
+    """Trains a boat and prints its return before and after.
 
     Args:
         steps: environment steps.

@@ -78,7 +78,7 @@ def main(
     steps: int = 12_800,
     n_seeds: int = 3,
 ) -> dict[str, Model]:
-    """Trains with clipping and with the penalty, and prints what came of it.
+    """Trains with clipping and with the penalty, and prints the returns of each.
 
     Args:
         updates: the policy updates to train with.

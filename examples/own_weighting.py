@@ -53,7 +53,7 @@ def main(
     steps: int = 12_800,
     n_seeds: int = 3,
 ) -> dict[str, PPO]:
-    """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights, and prints what came of it.
+    """Trains MC-CLT's critic with accuracy-seeking and with inverse-error weights, and prints the returns of each.
 
     Args:
         weightings: what to train with.
