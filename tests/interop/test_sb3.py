@@ -440,7 +440,8 @@ def test_the_table_of_arguments() -> None:
 
 def test_remarks_on_defaults() -> None:
     contrib = pytest.importorskip("sb3_contrib")
-    found = {name: re.search(r"default ([\d.]+) \(SB3: ([\d.]+)\)", text) for name, (_, text) in table("Constructor").items()}
+    rows = table("Constructor")
+    found = {name: re.search(r"default ([\d.]+) \(SB3: ([\d.]+)\)", text) for name, (_, text) in rows.items()}
     stated = {name: match.groups() for name, match in found.items() if match}
     assert {"gae_lambda", "cg_max_steps"} <= set(stated)
     for name, (ours, reference) in stated.items():
