@@ -5,6 +5,7 @@
     python benchmarks/minutes.py train sb3-ppo HalfCheetah-v4 benchmarks/results/minutes
     python benchmarks/minutes.py train contrib-trpo HalfCheetah-v4 benchmarks/results/minutes
     python benchmarks/minutes.py draw benchmarks/results/minutes docs/images/minutes.png
+    python benchmarks/minutes.py show benchmarks/results/minutes
 
 Each contestant trains four seeds at once on two cores, until `--minutes` are over or `--steps` made: ours in one
 process per core, Stable-Baselines3 in one process per seed. Every 50,000 steps ten deterministic episodes are played;
@@ -146,19 +147,48 @@ def train(
     print(f"{task}, {name}: {len(points)} evaluations in {folder}")
 
 
-def draw(folder: Path, picture: Path) -> None:
-    """One panel for each task: every seed thin, their mean thick, over minutes on two cores."""
-    import matplotlib.pyplot as plt
-
+def load(folder: Path) -> dict[str, dict[str, list[Point]]]:
+    """By task and contestant."""
     found: dict[str, dict[str, list[Point]]] = {}
     for path in sorted(folder.glob("*.json")):
         task, name = next((path.stem[: -len(n) - 1], n) for n in LABELS if path.stem.endswith(f"-{n}"))
         found.setdefault(task, {})[name] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def by_seed(points: list[Point]) -> list[list[Point]]:
+    """The curve of each seed."""
+    return [[p for p in points if p["seed"] == seed] for seed in sorted({p["seed"] for p in points})]
+
+
+def table(folder: Path) -> str:
+    """In Markdown: how far each contestant came."""
+    lines = ["| task | | mean return of four seeds (range) | steps of each | minutes |", "|---|---|---:|---:|---:|"]
+    for task, contestants in load(folder).items():
+        for name in (name for name in LABELS if name in contestants):
+            last = [curve[-1] for curve in by_seed(contestants[name])]
+            mean, low, high = (f([p["return"] for p in last]) for f in (np.mean, min, max))
+            minutes, steps = np.mean([p["seconds"] for p in last]) / 60, min(p["steps"] for p in last)
+            cells = [task, LABELS[name], f"{mean:,.0f} ({low:,.0f} to {high:,.0f})", f"{steps:,}", f"{minutes:.1f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def show(folder: Path) -> None:
+    """Prints the table."""
+    print(table(folder))
+
+
+def draw(folder: Path, picture: Path) -> None:
+    """One panel for each task: every seed thin, their mean thick, over minutes on two cores; steps in the legend."""
+    import matplotlib.pyplot as plt
+
+    found = load(folder)
     figure, axes = plt.subplots(1, len(found), figsize=(5.2 * len(found), 3.8), squeeze=False, layout="constrained")
     for axis, (task, contestants) in zip(axes[0], found.items(), strict=True):
         for (name, label), colour in zip(LABELS.items(), COLOURS, strict=True):
             points = contestants.get(name, [])
-            curves = [[p for p in points if p["seed"] == seed] for seed in sorted({p["seed"] for p in points})]
+            curves = by_seed(points)
             for curve in curves:
                 axis.plot(
                     [p["seconds"] / 60 for p in curve], [p["return"] for p in curve], color=colour, alpha=0.3, lw=1
@@ -167,13 +197,19 @@ def draw(folder: Path, picture: Path) -> None:
                 rows = [*zip(*curves, strict=False)]  # as far as all seeds came
                 minutes = [np.mean([p["seconds"] for p in row]) / 60 for row in rows]
                 axis.plot(
-                    minutes, [np.mean([p["return"] for p in row]) for row in rows], color=colour, lw=2.5, label=label
+                    minutes,
+                    [np.mean([p["return"] for p in row]) for row in rows],
+                    color=colour,
+                    lw=2.5,
+                    label=f"{label}: {rows[-1][0]['steps']:,.0f} steps",
                 )
         axis.set(title=task, xlabel="minutes on two cores, four seeds together", ylabel="return")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0][0].legend(frameon=False)
+        axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.16))  # below: curves go everywhere
     figure.savefig(picture, dpi=150)
 
 
 if __name__ == "__main__":
-    tyro.extras.subcommand_cli_from_dict({"train": train, "draw": draw}, config=(tyro.conf.PositionalRequiredArgs,))
+    tyro.extras.subcommand_cli_from_dict(
+        {"train": train, "show": show, "draw": draw}, config=(tyro.conf.PositionalRequiredArgs,)
+    )

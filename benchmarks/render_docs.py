@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import minutes
 import one_environment
 import replication
 import returns
@@ -60,6 +61,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
         "searches": searches.table(),
+        "minutes": minutes.table(KEPT / "minutes"),
         "tuned-returns": returns.table(Store(returns.KEPT).load()),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),

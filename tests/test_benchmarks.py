@@ -83,6 +83,18 @@ def test_returns_are_the_middle_half_by_scipy(script: Any) -> None:
     assert returns.reached(series, curve.max() + 1) is None
 
 
+@pytest.mark.slow
+def test_candidates_for_modern_are_trained_and_ranked(script: Any, tmp_path: Path) -> None:
+    modern = script("modern")
+    modern.train("trpo", "Hopper-v4", tmp_path / "store", "native", "2048", "0..3")
+    series = {one.variant: one.scores for one in modern.Store(tmp_path / "store").load().mains}
+    named = modern.candidates("trpo")
+    assert set(named.values()) == set(series) and len(series) == 4
+    for line, scores in zip(modern.table("trpo", tmp_path / "store").splitlines()[2:], series.values(), strict=True):
+        middle = scipy.stats.trim_mean(scores, 0.25)
+        assert line.endswith(f"| {middle:,.0f} | {middle / 3450:.2f} |")
+
+
 def test_all_pairs_by_scipy(script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = KEPT / "lockstep-seeds-30-59"
     monkeypatch.setattr("sys.argv", ["pairs.py", str(store)])
@@ -207,11 +219,14 @@ def test_minutes_draws_each_seed_and_their_mean(script: Any, tmp_path: Path) -> 
         for k, value in enumerate(curve)
     ]
     (tmp_path / "Hopper-v4-mcclt.json").write_text(json.dumps(points))
-    script("minutes").draw(tmp_path, tmp_path / "minutes.png")
+    minutes = script("minutes")
+    assert minutes.table(tmp_path).splitlines()[2:] == ["| Hopper-v4 | mcclt, tuned | 50 (30 to 70) | 1 | 1.5 |"]
+    minutes.draw(tmp_path, tmp_path / "minutes.png")
     try:
         (axis,) = plt.gcf().axes
         drawn = [line.get_xydata().tolist() for line in axis.lines]
         assert axis.get_title() == "Hopper-v4"
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == ["mcclt, tuned: 1 steps"]
         assert drawn == [[[0, 10], [1, 30]], [[0, 20], [1, 50], [2, 70]], [[0, 15], [1, 40]]]
     finally:
         plt.close()
