@@ -4,11 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import scipy.stats
-
 from mcclt.experiments.analysis import stats
-from mcclt.experiments.results import Series
+from mcclt.experiments.analysis.aggregates import wins
+from mcclt.experiments.results import Series, grouped
 
 
 @dataclass(frozen=True)
@@ -25,22 +23,19 @@ class Row:
     """Probability that a seed of this one scores more than one of the first, ties counting half; NaN of the first."""
 
 
-def against_first(series: Sequence[Series]) -> dict[str, list[Row]]:
+def against_first(series: Sequence[Series]) -> dict[str, tuple[Row, ...]]:
     """Every series by task, in the order given, against the first of its task and algorithm."""
     firsts = {(s.task, s.algo): s for s in reversed(series)}
-    pairs = {id(s): firsts[s.task, s.algo] for s in series if s is not firsts[s.task, s.algo]}
-    others = [s for s in series if id(s) in pairs]
-    found = [stats.compare(s.scores, pairs[id(s)].scores, s.label, pairs[id(s)].label) for s in others]
-    adjusted = dict(zip(map(id, others), zip(found, stats.holm([d.p for d in found]), strict=True), strict=True))
-    rows: dict[str, list[Row]] = {}
-    for s in series:
-        against, p = adjusted.get(id(s), (None, None))
-        better = improvement(s.scores, pairs[id(s)].scores) if against is not None else math.nan
-        rows.setdefault(s.task, []).append(Row(s, stats.summarise(s.scores), against, p, better))
-    return rows
+    pairs = [(s, firsts[s.task, s.algo]) for s in series]
+    found = [None if s is base else stats.compare(s.scores, base.scores, s.label, base.label) for s, base in pairs]
+    adjusted = stats.holm([None if one is None else one.p for one in found])
+    return grouped(
+        (s.task, Row(s, stats.summarise(s.scores), against, p, math.nan if s is base else improvement(s, base)))
+        for (s, base), against, p in zip(pairs, found, adjusted, strict=True)
+    )
 
 
-def improvement(a: np.ndarray, b: np.ndarray) -> float:
-    """The share of pairs in which a is greater than b, ties counting half."""
-    a, b = stats.finite(a), stats.finite(b)
-    return float(scipy.stats.mannwhitneyu(a, b).statistic / (a.size * b.size)) if a.size and b.size else math.nan
+def improvement(series: Series, base: Series) -> float:
+    """The share of pairs of seeds in which the one scores more than the other, ties counting half."""
+    won = wins(series.scores, base.scores)
+    return float(won.mean()) if won.size else math.nan
