@@ -134,12 +134,11 @@ class Tune(Machinery):
         if self.space and "algo" in self.given:
             given["algo"] = self.algo
         space = space.fixing(given) if given else space
-        shares = [i / 20 for i in range(1, 21)] if self.strategy == "pbt" else (0.2, 0.4, 1.0)
         plan = Plan(
             self.task,
             trials=self.trials if self.trials is not None else GPU_TRIALS if self.on_gpu else CPU_TRIALS,
             seeds=self.seeds_per_setting,
-            rungs=self.rungs or rungs_of(self.steps, shares),
+            rungs=self.rungs or rungs_of(self.steps, self.strategy),
             keep=self.keep,
             strategy=self.strategy,
             sampler=self.sampler,

@@ -27,11 +27,9 @@ class Job:
         """What a person should know of how it was continued."""
 
     @classmethod
-    def begin(
-        cls, config: RunConfig, path: Path, env: object | None = None, wandb: bool = False, tensorboard: bool = True
-    ) -> Self:
+    def begin(cls, config: RunConfig, path: Path, wandb: bool = False, tensorboard: bool = True) -> Self:
         """A new training in a new directory. Bad names and tasks are found before anything is written."""
-        trainer = Trainer(config, env)
+        trainer = Trainer(config)
         try:
             return cls(trainer, runs.Run.create(path, trainer.config, wandb, tensorboard, trainer.spec.engine))
         except BaseException:
@@ -39,9 +37,7 @@ class Job:
             raise
 
     @classmethod
-    def resume(
-        cls, config: RunConfig, path: Path, env: object | None = None, wandb: bool = False, tensorboard: bool = True
-    ) -> Self:
+    def resume(cls, config: RunConfig, path: Path, wandb: bool = False, tensorboard: bool = True) -> Self:
         """Continues a directory's training from its newest good checkpoint.
 
         Raises:
@@ -49,7 +45,7 @@ class Job:
             CheckpointError: there is none, none can be read, or it does not fit the configuration.
         """
         arrays, meta, file, passed = runs.load_latest(path)
-        trainer = Trainer(config, env)
+        trainer = Trainer(config)
         try:
             exact = trainer.restore(arrays, meta, file)
             directory = runs.Run.resume(path, trainer.config, trainer.update, wandb, tensorboard)

@@ -67,8 +67,9 @@ class Plan:
         return round(total * self.seeds)
 
 
-def rungs_of(steps: int, shares: Sequence[float] = (0.2, 0.4, 1.0)) -> tuple[int, ...]:
+def rungs_of(steps: int, strategy: Strategy) -> tuple[int, ...]:
     """The rungs of a search in which the last agents make so many steps."""
+    shares = [i / 20 for i in range(1, 21)] if strategy == "pbt" else (0.2, 0.4, 1.0)
     return tuple(sorted({max(1, round(steps * share)) for share in shares}))
 
 
@@ -98,10 +99,10 @@ class Trial:
 class Search:
     """The trials of a plan in one structure of its space."""
 
-    def __init__(self, plan: Plan, space: Space, structure: Mapping[str, Any], trials: Iterable[Trial] = ()) -> None:
-        """Begins, or goes on with the trials so far."""
+    def __init__(self, plan: Plan, space: Space, structure: Mapping[str, Any]) -> None:
+        """Before the first trial."""
         self.plan, self.space, self.structure = plan, space, dict(structure)
-        self.trials = list(trials)
+        self.trials: list[Trial] = []
 
     # --- which settings ------------------------------------------------------------------------------------
 
@@ -135,9 +136,7 @@ class Search:
 
     def study(self, optuna: Any, sampler: Any = None, storage: Any = None, name: str | None = None) -> Any:
         """The trials so far as a study of Optuna's, over the unit cube."""
-        study = optuna.create_study(
-            direction="maximize", sampler=sampler, storage=storage, study_name=name, load_if_exists=False
-        )
+        study = optuna.create_study(direction="maximize", sampler=sampler, storage=storage, study_name=name)
         states = {STOPPED: "PRUNED", FINISHED: "COMPLETE", FAILED: "FAIL"}
         for trial in self.trials:
             state = optuna.trial.TrialState[states.get(trial.state, "RUNNING")]

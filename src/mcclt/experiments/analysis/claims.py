@@ -45,9 +45,9 @@ class Verdict:
     """What would fill what is missing: commands (they start with `mcclt`), and numbers of seeds in a sentence."""
 
 
-def verdicts(results: Results, seed: int = 0) -> list[Verdict]:
-    """All claims; `seed` is that of the bootstrap."""
-    rng = np.random.default_rng(seed)
+def verdicts(results: Results) -> list[Verdict]:
+    """All claims."""
+    rng = np.random.default_rng(0)
     return [
         _by_settings(
             results,
