@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mcclt
+from mcclt.experiments.analysis import texts
 from mcclt.pages import rendering
 
 SOURCE = Path(mcclt.__file__).parent
@@ -31,8 +32,8 @@ def test_a_forgotten_value_is_an_error():
 def test_numbers():
     assert rendering.rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
     assert [rendering.short(n) for n in (1_000_000, 1_500_000, 50_000, 8)] == ["1M", "1.5M", "50k", "8"]
-    assert rendering.signed(-0.125, ".0%") == "−12%" and rendering.signed(0.5, ".2f") == "+0.50"
-    assert rendering.count(1, "agent") == "1 agent" and rendering.count(2000, "agent") == "2,000 agents"
+    assert texts.signed(-0.125, ".0%") == "−12%" and texts.signed(0.5, ".2f") == "+0.50"
+    assert texts.count(1, "agent") == "1 agent" and texts.count(2000, "agent") == "2,000 agents"
 
 
 def test_pages_are_templates():

@@ -80,7 +80,8 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     """Each variant, and how it differs from the first of its task and algorithm."""
     from mcclt.cli.tables import table_of
     from mcclt.experiments.analysis.first import against_first
-    from mcclt.pages.rendering import count, score
+    from mcclt.experiments.analysis.texts import count
+    from mcclt.pages.rendering import score
 
     wanted = {setup.key: setup for setup, _ in cells}
     results = {s.key: s for s in store.load().series}

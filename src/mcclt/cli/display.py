@@ -9,8 +9,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColum
 from rich.table import Column
 
 from mcclt.console import say
+from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.units import Unit
-from mcclt.pages.rendering import count
 
 if TYPE_CHECKING:
     from mcclt.tuning.tuner import Status
@@ -146,5 +146,5 @@ def _words(text: str, most: int) -> TextColumn:
 
 def _title(unit: Unit) -> str:
     names = ", ".join(setup.name for setup in unit.setups) if len(unit.setups) <= 3 else f"{len(unit.setups)} variants"
-    seeds = f"seed {unit.seeds[0]}" if len(unit.seeds) == 1 else f"{len(unit.seeds)} seeds"
+    seeds = f"seed {unit.seeds[0]}" if len(unit.seeds) == 1 else count(len(unit.seeds), "seed")
     return f"{names} on {unit.setups[0].task} ({seeds})"

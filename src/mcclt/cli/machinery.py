@@ -189,8 +189,8 @@ class Machinery(Command):
 
 def end(store: "Store", tally: "Tally", console: "Console") -> None:
     """Says what became of the cells, and writes the report of what there is."""
+    from mcclt.experiments.analysis.texts import count
     from mcclt.pages import report
-    from mcclt.pages.rendering import count
 
     if tally.elsewhere:
         say(console, f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")

@@ -26,8 +26,8 @@ class Pack(Command):
     def run(self) -> None:
         """Packs or unpacks, and says what stays as it is."""
         from mcclt.experiments import pack
+        from mcclt.experiments.analysis.texts import count
         from mcclt.experiments.store import Store
-        from mcclt.pages.rendering import count
 
         done = (pack.unpack if self.unpack else pack.pack)(Store(self.store))
         console = plain_console()

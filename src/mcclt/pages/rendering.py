@@ -19,6 +19,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mcclt.experiments.analysis.stats import Comparison
+from mcclt.experiments.analysis.texts import count, signed
 
 
 def render(name: str, data: Any, script: str = "", /, **values: Any) -> str:
@@ -88,11 +89,6 @@ def rounded(values: np.ndarray, digits: int) -> list[float | int | None]:
     return [int(v) if v is not None and v.is_integer() else v for v in floats]
 
 
-def signed(number: float, digits: str) -> str:
-    """With its sign, as a format such as .2f says."""
-    return f"{number:+{digits}}".replace("-", "−")
-
-
 def score(number: float, sign: str = "") -> str:
     """A return: 9,184, 31.4, 0.213; with its sign for a difference."""
     return f"{number:{sign}{',.0f' if abs(number) >= 100 else '.3g'}}".replace("-", "−")
@@ -109,8 +105,3 @@ def short(number: float) -> str:
 def listed(words: Sequence[str]) -> str:
     """One, two and three."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def count(number: int, noun: str) -> str:
-    """1 agent, 2,000 agents."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,11 +13,12 @@ from mcclt.config import PAPER_VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, first, pooled
+from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.cells import StoreError, refusals
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.pages import provenance
 from mcclt.pages.curves import curves
-from mcclt.pages.rendering import count, difference, listed, places, render, short
+from mcclt.pages.rendering import difference, listed, places, render, short
 from mcclt.storage import files
 
 COMPARED = ("learning_curves", "calibration")

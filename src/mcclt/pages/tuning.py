@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from mcclt.errors import MissingExtraError
-from mcclt.pages.rendering import count, difference, places, render, score, short
+from mcclt.experiments.analysis.texts import count
+from mcclt.pages.rendering import difference, places, render, score, short
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, name_of
 from mcclt.tuning.search import FAILED, Search, Trial, import_optuna

@@ -13,9 +13,9 @@ def number(value: float, sign: bool = False) -> str:
     return ("−" if value < 0 else "+" if sign else "") + text
 
 
-def signed(value: float) -> str:
+def signed(value: float, digits: str = ".2f") -> str:
     """+0.21, −1.30."""
-    return f"{value:+z.2f}".replace("-", "−")
+    return f"{value:+z{digits}}".replace("-", "−")
 
 
 def interval(value: float, low: float, high: float, form: str) -> str:
@@ -51,5 +51,5 @@ def span(low: float, high: float, digits: int) -> str:
 
 
 def count(n: int, what: str) -> str:
-    """1 seed, 2 seeds."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    """1 seed, 2,000 seeds."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
