@@ -11,6 +11,7 @@ import pytest
 
 import mcclt
 from mcclt.experiments.analysis import texts
+from mcclt.experiments.cells import plain
 from mcclt.pages import rendering
 
 SOURCE = Path(mcclt.__file__).parent
@@ -30,7 +31,7 @@ def test_a_forgotten_value_is_an_error():
 
 
 def test_numbers():
-    assert rendering.rounded(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
+    assert plain(np.array([1234.5678, 3.0, np.nan, -0.000123456]), 4) == [1235, 3, None, -0.0001235]
     assert [rendering.short(n) for n in (1_000_000, 1_500_000, 50_000, 8)] == ["1M", "1.5M", "50k", "8"]
     assert texts.signed(-0.125, ".0%") == "−12%" and texts.signed(0.5, ".2f") == "+0.50"
     assert texts.count(1, "agent") == "1 agent" and texts.count(2000, "agent") == "2,000 agents"

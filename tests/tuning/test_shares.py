@@ -17,10 +17,11 @@ import pytest
 from test_tuner import PLAN, SPACE, Cut, cut_at, settings_and_scores
 
 from mcclt.errors import ConfigError
+from mcclt.experiments.cells import plain
 from mcclt.experiments.workers import Processes
 from mcclt.tuning.search import FAILED, FINISHED, STOPPED, TRAINING, Trial, from_data
 from mcclt.tuning.shares import Count, Desk, Share, SharedTuner, search_share
-from mcclt.tuning.tuner import Tuner, _short
+from mcclt.tuning.tuner import Tuner
 
 NINE = dataclasses.replace(PLAN, trials=9, seeds=1)
 
@@ -183,7 +184,7 @@ def test_a_search_on_a_ray_cluster(tmp_path: Path, alone: list[Trial]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert "fork" not in done.stderr
     trials = from_data(json.loads((tmp_path / "s/trials.json").read_text())["trials"])
-    assert_the_same_agents(trials, [dataclasses.replace(t, curves=_short(t.curves)) for t in alone])
+    assert_the_same_agents(trials, [dataclasses.replace(t, curves=plain(t.curves, 5)) for t in alone])
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,15 @@ import numpy as np
 from mcclt.experiments import figures
 from mcclt.experiments.analysis.speed import FEW_POINTS
 from mcclt.experiments.analysis.stats import mean_band
+from mcclt.experiments.cells import plain
 from mcclt.experiments.figures.scores import main_variants
 from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, variant_label
-from mcclt.pages.rendering import rounded
 
 POINTS = 100
 """Most points of a curve in the page."""
+DIGITS = 5
+"""Significant digits of the numbers in a page."""
 QUANTITIES = {
     "eval/mean_reward": "Return of the deterministic policy (evaluation)",
     "rollout/ep_rew_mean": "Return while training",
@@ -65,7 +67,7 @@ def curves(results: Results, training: bool = False) -> dict[str, Any]:
                 place = steps.setdefault(tuple(x[keep].astype(int).tolist()), len(steps))
                 drawn[column] = {"x": place} | _band(rows[:, keep])
                 if training or column == quantities[0]:
-                    drawn[column]["seeds"] = [rounded(row, 5) for row in rows[:, keep]]
+                    drawn[column]["seeds"] = plain(rows[:, keep], DIGITS)
         series.append(
             {
                 "task": results.tasks.index(one.task),
@@ -104,5 +106,5 @@ def _band(rows: np.ndarray) -> dict[str, Any]:
     """As in the figures; no interval where fewer than two of the seeds [seeds, T] have a value."""
     mean, low, high = mean_band(rows)
     several = np.isfinite(rows).sum(axis=0) > 1
-    edges = {"low": np.where(several, low, np.nan), "high": np.where(several, high, np.nan)}
-    return {name: rounded(values, 5) for name, values in ({"mean": mean} | edges).items()}
+    low, high = (np.where(several, edge, np.nan) for edge in (low, high))
+    return plain({"mean": mean, "low": low, "high": high}, DIGITS)

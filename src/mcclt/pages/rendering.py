@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jinja2
-import numpy as np
 from markupsafe import Markup
 
 from mcclt.experiments.analysis.stats import Comparison
@@ -81,12 +80,6 @@ def difference(found: Comparison | None, among: Sequence[float]) -> dict[str, li
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------
-
-
-def rounded(values: np.ndarray, digits: int) -> list[float | int | None]:
-    """Numbers with few digits, as JSON is written: whole ones without a point, unknown ones as None."""
-    floats = [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]
-    return [int(v) if v is not None and v.is_integer() else v for v in floats]
 
 
 def score(number: float, sign: str = "") -> str:

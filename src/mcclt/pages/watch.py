@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from mcclt.errors import ConfigError
-from mcclt.pages.curves import distinct_colours
+from mcclt.experiments.cells import plain
+from mcclt.pages.curves import DIGITS, distinct_colours
 from mcclt.pages.recording import Recording
 from mcclt.pages.recording import record as record
-from mcclt.pages.rendering import render, rounded, short
+from mcclt.pages.rendering import render, short
 from mcclt.storage import files
-
-DIGITS = 5
-"""Significant digits of the numbers in a page."""
 
 
 def page(recordings: Sequence[Recording]) -> str:
@@ -75,10 +73,6 @@ def label(recording: Recording) -> str:
 
 def _agent(r: Recording, colour: str) -> dict[str, Any]:
     """All that the page shows of one, as plain data; unknown numbers are None."""
-
-    def numbers(values: np.ndarray) -> list[float | int | None]:
-        return rounded(np.asarray(values, float), DIGITS)
-
     discrete = r.actions.ndim == 1
     actions = (r.actions[:, None] == np.arange(len(r.action_names))).astype(int) if discrete else r.actions
     return {
@@ -98,16 +92,16 @@ def _agent(r: Recording, colour: str) -> dict[str, Any]:
         "fps": r.fps,
         "end": "terminated" if r.terminated else "time limit" if r.truncated else "recording stopped",
         "note": r.note,
-        "z": None if r.z is None else numbers(r.z),
-        "bars": [numbers(row) for row in r.bars],
-        **{name: numbers(getattr(r, name)) for name in ("mean", "std", "error", "weight", "returns", "rewards")},
+        "z": plain(r.z, DIGITS),
+        "bars": plain(r.bars, DIGITS),
+        **{name: plain(getattr(r, name), DIGITS) for name in ("mean", "std", "error", "weight", "returns", "rewards")},
         "actions": {
             "names": r.action_names,
-            "low": numbers(r.action_low),
-            "high": numbers(r.action_high),
+            "low": plain(r.action_low, DIGITS),
+            "high": plain(r.action_high, DIGITS),
             "discrete": discrete,
             "counted": r.counted or discrete,
-            "rows": [numbers(row) for row in actions.T],
+            "rows": plain(actions.T, DIGITS),
         },
         "frames": [base64.b64encode(frame).decode() for frame in r.frames or ()],
         "frame_steps": r.frame_steps.tolist(),

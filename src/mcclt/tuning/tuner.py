@@ -17,6 +17,7 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.config import RunConfig
 from mcclt.errors import ConfigError, MissingExtraError
+from mcclt.experiments.cells import plain
 from mcclt.storage import checkpoint, files
 from mcclt.training.population import on_cpu
 from mcclt.training.trainer import TRAINING as AGENT_TRAINS
@@ -311,7 +312,7 @@ class Tuner:
 
     def export(self) -> None:
         """Writes all trials: `trials.json`, and `optuna.log` for Optuna's dashboard, if that is installed."""
-        trials = [dataclasses.asdict(trial) | {"curves": _short(trial.curves)} for trial in self.trials]
+        trials = [dataclasses.asdict(trial) | {"curves": plain(trial.curves, 5)} for trial in self.trials]
         found = {"steps": self._steps, "seconds": round(self._seconds, 1), "trials": trials}
         files.write_atomically(self.folder / "trials.json", json.dumps(found).encode())
         try:
@@ -344,8 +345,3 @@ class Tuner:
             compiling=self._compiling,
             best=best[0] if best else None,
         )
-
-
-def _short(curves: list[list[float]]) -> list[list[float | None]]:
-    """Curves with as many digits as anybody looks at; JSON has no word for what is not a number."""
-    return [[float(f"{x:.5g}") if np.isfinite(x) else None for x in curve] for curve in curves]
