@@ -8,17 +8,21 @@ import base64
 import functools
 import hashlib
 import importlib.resources
+import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
 
-from mcclt.experiments.analysis.stats import Comparison
 from mcclt.experiments.analysis.texts import count, signed
+
+if TYPE_CHECKING:
+    from mcclt.experiments.analysis.first import Row
+    from mcclt.tuning.confirm import Confirmed
 
 
 def render(name: str, data: Any, script: str = "", /, **values: Any) -> str:
@@ -73,10 +77,23 @@ def places(values: Iterable[float], among: Sequence[float]) -> list[float]:
     return [round(100 * (float(x) - low) / max(high - low, 1e-12), 2) for x in values if math.isfinite(x)]
 
 
-def difference(found: Comparison | None, among: Sequence[float]) -> dict[str, list[float]]:
-    """Where a difference with its interval is, and where there is none."""
-    own = [] if found is None else places([found.difference, found.low, found.high], among)
-    return {"difference": own, "zero": places([0.0], among)}
+def strips(rows: "Sequence[Row | Confirmed]", dots: Sequence[Iterable[float]]) -> list[dict[str, Any]]:
+    """Rows of a comparison, each with where its dots, its mean and its difference are, on lines that all share."""
+    ends = [x for row in rows for x in (row.summary.low, row.summary.high)]
+    scores = [x for x in itertools.chain(*dots, ends) if math.isfinite(x)]
+    against = [row.against for row in rows if row.against is not None]
+    differences = [x for found in against for x in (found.low, found.high, 0.0) if math.isfinite(x)]
+    return [
+        {
+            "row": row,
+            "scale": (min(scores, default=0.0), max(scores, default=0.0)),
+            "dots": places(own, scores),
+            "mean": places([row.summary.mean, row.summary.low, row.summary.high], scores),
+            "difference": places([d.difference, d.low, d.high], differences) if (d := row.against) else [],
+            "zero": places([0.0], differences),
+        }
+        for row, own in zip(rows, dots, strict=True)
+    ]
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------

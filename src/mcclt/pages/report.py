@@ -18,7 +18,7 @@ from mcclt.experiments.cells import StoreError, refusals
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.pages import provenance
 from mcclt.pages.curves import curves
-from mcclt.pages.rendering import difference, listed, places, render, short
+from mcclt.pages.rendering import listed, render, short, strips
 from mcclt.storage import files
 
 COMPARED = ("learning_curves", "calibration")
@@ -145,23 +145,10 @@ def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
 
     The dots of a single seed are its episodes.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for task, rows in first.against_first(results.mains).items():
-        dots = [s.scores if len(s.scores) > 1 else s.results[0].returns for s in (row.series for row in rows)]
-        ends = [x for row in rows for x in (row.summary.low, row.summary.high)]
-        scores = [x for x in (*np.concatenate(dots), *ends) if np.isfinite(x)]
-        ends = [x for row in rows if row.against for x in (row.against.low, row.against.high, 0.0) if np.isfinite(x)]
-        found[task] = [
-            {
-                "row": row,
-                "scale": (min(scores, default=0.0), max(scores, default=0.0)),
-                "dots": places(own, scores),
-                "mean": places([row.summary.mean, row.summary.low, row.summary.high], scores),
-                **difference(row.against, ends),
-            }
-            for row, own in zip(rows, dots, strict=True)
-        ]
-    return found
+    return {
+        task: strips(rows, [s.scores if len(s.scores) > 1 else s.results[0].returns for s in (r.series for r in rows)])
+        for task, rows in first.against_first(results.mains).items()
+    }
 
 
 def _summary(results: Results, finished: bool) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments.analysis.texts import count
-from mcclt.pages.rendering import difference, places, render, score, short
+from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, name_of
 from mcclt.tuning.search import FAILED, Search, Trial, import_optuna
@@ -35,7 +35,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         summary=_summary(tuner, confirmed, winner),
         winner=name_of(winner),
         settings=[(name, _word(value), _word(default)) for name, (value, default) in changed(winner.settings).items()],
-        confirmed=_strips(confirmed),
+        confirmed=strips(confirmed, [one.scores for one in confirmed]),
         default=default_command(confirmed),
         importance=_importance(tuner.searches),
         curves=_curves(tuner, trials),
@@ -169,20 +169,3 @@ def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
     ]
     axes.append((WIDTH, f"score at {short(tuner.plan.rungs[0])}", f"{high:,.0f}", f"{low:,.0f}"))
     return {"lines": lines, "axes": axes}
-
-
-def _strips(confirmed: Sequence[Confirmed]) -> list[dict[str, Any]]:
-    """For each confirmed setting where its seeds, its mean and its difference to the default are."""
-    values = [x for one in confirmed for x in (*one.scores, one.summary.low, one.summary.high) if math.isfinite(x)]
-    against = [one.against for one in confirmed if one.against is not None]
-    ends = [x for found in against for x in (found.low, found.high, 0.0) if math.isfinite(x)]
-    return [
-        {
-            "own": one,
-            "scale": (min(values, default=0.0), max(values, default=0.0)),
-            "dots": places(one.scores, values),
-            "mean": places([one.summary.mean, one.summary.low, one.summary.high], values),
-            **difference(one.against, ends),
-        }
-        for one in confirmed
-    ]
