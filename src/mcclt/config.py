@@ -12,7 +12,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -149,17 +149,12 @@ class AgentConfig:
             value = getattr(self, name)
             require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
         positive = (
-            "kappa learning_rate policy_iterations critic_learning_rate critic_iterations "
-            "clip_range cg_max_steps line_search_max_iter value_max variance_floor"
+            "kappa learning_rate policy_iterations critic_learning_rate critic_iterations clip_range cg_max_steps "
+            "line_search_max_iter value_max variance_floor"
         )
-        for name in positive.split():
-            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "more than 0")
-        for name in ("target_kl", "max_grad_norm", "decay_steps"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"{name} = {value}", "more than 0, or unset")
-        for name in ("learning_rate_end", "critic_learning_rate_end"):
-            value = getattr(self, name)
-            require(value is None or value >= 0, f"{name} = {value}", "0 or more, or unset")
+        require_each(self, positive, lambda x: x > 0, "more than 0")
+        require_each(self, "target_kl max_grad_norm decay_steps", lambda x: x > 0, "more than 0, or unset")
+        require_each(self, "learning_rate_end critic_learning_rate_end", lambda x: x >= 0, "0 or more, or unset")
         require(
             self.algo != "trpo" or self.target_kl is not None,
             "target_kl = None",
@@ -170,29 +165,16 @@ class AgentConfig:
             f"critic_iterations = {self.critic_iterations}",
             f"a multiple of policy_iterations ({self.policy_iterations}) with recompute_advantages",
         )
-        for name in ("gamma", "gae_lambda", "critic_gae_lambda"):
-            value = getattr(self, name)
-            require(value is None or 0 <= value <= 1, f"{name} = {value}", "in [0, 1]")
-        mean = self.critic_w_tar
-        require(mean is None or 0 < mean < 1, f"critic_w_tar = {mean}", "between 0 and 1, both excluded, or unset")
-        for name in ("policy_hidden", "critic_hidden"):
-            widths = getattr(self, name)
-            require(len(widths) > 0 and min(widths, default=0) > 0, f"{name} = {widths}", "one or more positive widths")
-        for name in ("n_quantiles", "policy_bins", "value_bins"):
-            require(getattr(self, name) >= 2, f"{name} = {getattr(self, name)}", "at least 2")
-        for name in ("members", "minibatch_size"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} = {value}", "at least 1")
-        require(
-            self.crossing_error is None or self.crossing_error >= 0,
-            f"crossing_error = {self.crossing_error}",
-            "0 or more",
+        require_each(self, "gamma gae_lambda critic_gae_lambda", lambda x: 0 <= x <= 1, "in [0, 1]")
+        require_each(self, "critic_w_tar", lambda x: 0 < x < 1, "between 0 and 1, both excluded, or unset")
+        require_each(
+            self, "policy_hidden critic_hidden", lambda x: min(x, default=0) > 0, "one or more positive widths"
         )
-        for name in ("cg_damping", "ent_coef"):
-            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}", "0 or more")
-        shrink = self.line_search_shrinking_factor
-        require(0 < shrink < 1, f"line_search_shrinking_factor = {shrink}", "between 0 and 1")
-        require(0 <= self.w_min < 1, f"w_min = {self.w_min}", "in [0, 1)")
+        require_each(self, "n_quantiles policy_bins value_bins", lambda x: x >= 2, "at least 2")
+        require_each(self, "members minibatch_size", lambda x: x >= 1, "at least 1")
+        require_each(self, "crossing_error cg_damping ent_coef", lambda x: x >= 0, "0 or more")
+        require_each(self, "line_search_shrinking_factor", lambda x: 0 < x < 1, "between 0 and 1")
+        require_each(self, "w_min", lambda x: 0 <= x < 1, "in [0, 1)")
         lowest, name = {"exploration": (0.5, "0.5"), "inverse_variance": (0.0, "0")}.get(
             self.weighting or "", (self.w_min, f"w_min ({self.w_min})")
         )
@@ -295,11 +277,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         check_literals(self)
-        require(
-            self.step_timeout is None or 0 < self.step_timeout < math.inf,
-            f"step_timeout = {self.step_timeout}",
-            "a positive number of seconds, or unset",
-        )
+        require_each(self, "step_timeout", lambda x: 0 < x < math.inf, "a positive number of seconds, or unset")
         require(len(self.groups) > 0, "groups = {}", "at least one group")
         for name in self.groups:
             require(
@@ -310,13 +288,10 @@ class RunConfig:
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
         require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
         require(all(0 <= s <= MAX_SEED for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
-        for name in "steps n_envs steps_per_update eval_episodes checkpoint_freq".split():
-            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)}", "a positive whole number")
-        for name in ("eval_freq", "final_episodes"):
-            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}", "0 or more")
-        for name in ("max_episode_steps", "threads"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"{name} = {value}", "a positive whole number, or unset")
+        counts = "steps n_envs steps_per_update eval_episodes checkpoint_freq"
+        require_each(self, counts, lambda x: x > 0, "a positive whole number")
+        require_each(self, "eval_freq final_episodes", lambda x: x >= 0, "0 or more")
+        require_each(self, "max_episode_steps threads", lambda x: x > 0, "a positive whole number, or unset")
         require(
             self.steps_per_update % self.n_envs == 0,
             f"steps_per_update = {self.steps_per_update}",
@@ -358,6 +333,13 @@ def require(condition: bool, what: str, allowed: str) -> None:
     """Raises a `ConfigError` of one sentence unless the condition holds."""
     if not condition:
         raise ConfigError(f"{what} is not allowed: it must be {allowed}.")
+
+
+def require_each(config: Any, names: str, holds: Callable[[Any], bool], allowed: str) -> None:
+    """The same for each of the settings named, as far as they are set."""
+    for name in names.split():
+        value = getattr(config, name)
+        require(value is None or holds(value), f"{name} = {value}", allowed)
 
 
 def check_literals(config: Any) -> None:

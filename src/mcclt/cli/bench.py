@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
-from mcclt.config import require
+from mcclt.config import require_each
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
@@ -45,9 +45,8 @@ class Bench(Command):
 
     def run(self) -> None:
         """Measures, and prints a table or JSON."""
-        for name in ("updates", "width", "agents"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}", "at least 1")
-        require(self.population >= 0, f"population = {self.population}", "0 or more")
+        require_each(self, "updates width agents", lambda x: x >= 1, "at least 1")
+        require_each(self, "population", lambda x: x >= 0, "0 or more")
         for name in ("algo", "population") if self.engine == "warp" else ("agents",):
             if name in self.given:
                 raise ConfigError(f"--{name} has no effect with --engine {self.engine}: leave it out.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Seeds, seeds_of
-from mcclt.config import RunConfig, require
+from mcclt.config import RunConfig, require, require_each
 from mcclt.console import say
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
@@ -84,9 +84,7 @@ class Machinery(Command):
         """Refuses what makes no sense before anything is written; an environment of each task is made for that."""
         from mcclt.envs import ENGINES, make_vec
 
-        for name in ("workers", "population"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} = {value}", "at least 1")
+        require_each(self, "workers population", lambda x: x >= 1, "at least 1")
         require(self.cpus is None or self.cpus > 0, f"cpus = {self.cpus or 0:g}", "more than 0")
         require(self.gpus >= 0, f"gpus = {self.gpus:g}", "0 or more")
         if self.engine in ("local", "ray"):

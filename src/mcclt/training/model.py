@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets
-from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, with_decay
+from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, require, with_decay
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -195,10 +195,8 @@ class Model(sb3.Methods):
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
         """
-        if not isinstance(total_timesteps, int | np.integer) or total_timesteps < 1:
-            raise ConfigError(
-                f"total_timesteps = {total_timesteps!r} is not allowed: it must be a whole number such as 20_000."
-            )
+        whole = isinstance(total_timesteps, int | np.integer) and total_timesteps >= 1
+        require(bool(whole), f"total_timesteps = {total_timesteps!r}", "a whole number such as 20_000")
         if reset_num_timesteps and self.num_timesteps:
             raise ConfigError("reset_num_timesteps=True is not possible: a model's steps only grow. Make a new one.")
         use_cache()
@@ -421,8 +419,7 @@ def evaluate_policy(
     Returns:
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
-    if n_eval_episodes < 1:
-        raise ConfigError(f"n_eval_episodes = {n_eval_episodes} is not allowed: it must be at least 1.")
+    require(n_eval_episodes >= 1, f"n_eval_episodes = {n_eval_episodes}", "at least 1")
     source = model.source if env is None else remade(env) if isinstance(env, gym.Env) else env
     index = model.seeds[model._index(seed)]
     vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import qmc
 
+from mcclt.config import require_each
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments.analysis import aggregates
 from mcclt.tuning.space import Space
@@ -49,9 +50,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuses what makes no sense."""
-        for name, least in (("trials", 1), ("seeds", 1), ("keep", 2)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} = {getattr(self, name)} is not allowed: it must be at least {least}.")
+        require_each(self, "trials seeds", lambda x: x >= 1, "at least 1")
+        require_each(self, "keep", lambda x: x >= 2, "at least 2")
         if not self.rungs or list(self.rungs) != sorted({*self.rungs}) or self.rungs[0] < 1:
             raise ConfigError(f"rungs = {self.rungs} is not allowed: give growing numbers of steps.")
         if self.strategy == "pbt" and (self.trials < QUARTER or self.seeds > 1):
