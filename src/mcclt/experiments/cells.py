@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -26,13 +27,8 @@ class StoreError(MccltError):
     """A directory that is no store, or cannot be used as one; a file of it that cannot be read."""
 
 
-@contextlib.contextmanager
-def refusals(action: str, path: Path) -> Iterator[None]:
-    """What the operating system refuses to do with a file, in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"Cannot {action} {path}: {error.strerror or error}.") from None
+refusals = functools.partial(files.refusals, StoreError)
+"""What the operating system refuses to do (such as "read") with a file."""
 
 
 @contextlib.contextmanager

@@ -103,10 +103,8 @@ def _digest(arrays: Mapping[str, np.ndarray], text: str) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """`files.write_atomically`, with an error for people."""
-    try:
+    with files.refusals(InaccessibleError, "write", path):
         files.write_atomically(path, data)
-    except OSError as error:
-        raise InaccessibleError(f"Cannot write {path}: {error.strerror or error}.") from None
 
 
 def flatten(prefix: str, tree: Any) -> Arrays:

@@ -6,11 +6,23 @@ import lzma
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mcclt.errors import MccltError
+
 LARGEST = 2**28
 """Bytes of the largest text that is read: far more than any of ours, far less than memory."""
+
+
+@contextlib.contextmanager
+def refusals(kind: type[MccltError], action: str, path: Path) -> Iterator[None]:
+    """What the operating system refuses to do with a file, as an error of this kind, in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"Cannot {action} {path}: {error.strerror or error}.") from None
 
 
 def read(path: Path, largest: int | None = LARGEST, pipes: bool = False) -> bytes:

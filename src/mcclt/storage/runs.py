@@ -11,6 +11,7 @@ messages.txt       what a person was told on the way, if anything
 
 import contextlib
 import fcntl
+import functools
 import importlib
 import importlib.metadata
 import itertools
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 KEEP = 3
 """Checkpoints kept; older ones are removed once a newer one is safely written."""
+_writable = functools.partial(files.refusals, MccltError, "write to")
 
 
 class Run:
@@ -281,11 +283,3 @@ def _locked(path: Path) -> Iterator[int]:
 
 def _write_json(path: Path, data: Any) -> None:
     checkpoint.write_atomically(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
-
-
-@contextlib.contextmanager
-def _writable(path: Path):
-    try:
-        yield
-    except OSError as error:
-        raise MccltError(f"Cannot write to {path}: {error.strerror or error}.") from None
