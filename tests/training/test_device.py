@@ -19,7 +19,7 @@ from mcclt.method.normalisation import Moments, Normalised, Normaliser, acting
 from mcclt.method.randomness import Purpose, stream
 from mcclt.storage import checkpoint
 from mcclt.storage.trackers import Row
-from mcclt.training import device
+from mcclt.training import device, evaluate
 from mcclt.training.collect import EpisodeStats, FaultError, collect
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.loop import run
@@ -171,7 +171,7 @@ def test_a_fault_in_an_evaluation_is_reported(cheetahs: WarpVectorEnv) -> None:
 
 
 def test_an_endless_episode_is_an_error(cheetahs: WarpVectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "LONGEST", LIMIT - 1)
+    monkeypatch.setattr(evaluate, "LONGEST", LIMIT - 1)
     with pytest.raises(EnvironmentFault, match="did not end within 4 steps"):
         device.Evaluation(cheetahs, POLICY, params(), AGENTS).finish()
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from mcclt import interrupts
 from mcclt.envs.api import DeviceVectorEnv
-from mcclt.errors import EnvironmentFault
 from mcclt.method.learner import Rollout
 from mcclt.method.nets import Actor, Params
 from mcclt.training.collect import EpisodeStats, Fault, FaultError
-from mcclt.training.evaluate import LONGEST, Episodes
+from mcclt.training.evaluate import Episodes, check_length
 
 GLANCE = 50
 """Steps between looks at whether all episodes of an evaluation have ended."""
@@ -41,13 +40,8 @@ def _act(
     """Actions of all agents at step t, put into the rollout; and what is sent to the environments [n, D]."""
     with jax.default_matmul_precision("highest"):
         action = jax.vmap(policy.sample)(params, obs, noise[:, t])
-    rollout = Rollout(
-        rollout.obs.at[:, t].set(obs),
-        rollout.action.at[:, t].set(action),
-        rollout.reward,
-        rollout.terminated,
-        rollout.truncated,
-        rollout.next_obs,
+    rollout = dataclasses.replace(
+        rollout, obs=rollout.obs.at[:, t].set(obs), action=rollout.action.at[:, t].set(action)
     )
     return bounds.send(action), rollout
 
@@ -60,15 +54,9 @@ def _record(rollout: Rollout, step: Any, t: jax.Array) -> tuple[Rollout, jax.Arr
     def put(buffer: jax.Array, value: jax.Array) -> jax.Array:
         return buffer.at[:, t].set(value.reshape(agents, n_envs, *value.shape[1:]).astype(buffer.dtype))
 
-    rollout = Rollout(
-        rollout.obs,
-        rollout.action,
-        put(rollout.reward, step.reward),
-        put(rollout.terminated, step.terminated),
-        put(rollout.truncated, step.truncated),
-        put(rollout.next_obs, step.next_obs),
-    )
-    return rollout, step.obs.reshape(agents, n_envs, -1), t + 1
+    names = ("reward", "terminated", "truncated", "next_obs")
+    told = {name: put(getattr(rollout, name), getattr(step, name)) for name in names}
+    return dataclasses.replace(rollout, **told), step.obs.reshape(agents, n_envs, -1), t + 1
 
 
 @functools.partial(jax.jit, donate_argnames="rollout")
@@ -145,13 +133,11 @@ def collect(
             spoilt[fault.agent] = True
         obs = env.restart_device(jnp.asarray(spoilt.reshape(-1))).reshape(agents, n_envs, -1)
         bad = jnp.asarray(spoilt.any(axis=1))[:, None, None]
-        rollout = Rollout(
-            jnp.where(bad[..., None], 0, rollout.obs),
-            rollout.action,
-            jnp.where(bad, 0, rollout.reward),
-            rollout.terminated,
-            rollout.truncated,
-            jnp.where(bad[..., None], 0, rollout.next_obs),
+        rollout = dataclasses.replace(
+            rollout,
+            obs=jnp.where(bad[..., None], 0, rollout.obs),
+            reward=jnp.where(bad, 0, rollout.reward),
+            next_obs=jnp.where(bad[..., None], 0, rollout.next_obs),
         )
     return rollout, obs, faults
 
@@ -232,12 +218,8 @@ class Evaluation:
         elif self._t % GLANCE == 0:
             self.ended = not bool(self._seen)  # of the last glance, so that the device has steps to do meanwhile
             self._seen = self._tally.running.any()
-        if self._t >= LONGEST and not self.ended:
-            raise EnvironmentFault(
-                f"An episode of {self._env.spec.task} did not end within {LONGEST:,} steps: "
-                "give a limit, max_episode_steps."
-            )
         if not self.ended:
+            check_length(self._t + 1, self._env.spec.task)
             self._send(step.obs)
 
     def finish(self) -> Episodes:

@@ -14,6 +14,14 @@ LONGEST = 100_000
 """An episode of more steps than this is taken to have no end."""
 
 
+def check_length(steps: int, task: str) -> None:
+    """Raises if an episode of so many steps has no end."""
+    if steps > LONGEST:
+        raise EnvironmentFault(
+            f"An episode of {task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
+        )
+
+
 class Episodes(NamedTuple):
     """What `run_episodes` found."""
 
@@ -60,10 +68,7 @@ def run_episodes(env: VectorEnv, act: Callable[[np.ndarray], np.ndarray], agents
         a, e = np.nonzero(unfinished)
         returns[a, e, done_count[a, e]] += reward[a, e]
         lengths[a, e, done_count[a, e]] += 1
-        if lengths.max() > LONGEST:
-            raise EnvironmentFault(
-                f"An episode of {spec.task} did not end within {LONGEST:,} steps: give a limit, max_episode_steps."
-            )
+        check_length(lengths.max(), spec.task)
         done_count += unfinished & (step.terminated | step.truncated).reshape(agents, n_envs)
         t += 1
     finished = np.arange(quota.max())[None, :] < quota[:, None]  # [E, quota]
