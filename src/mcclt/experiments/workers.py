@@ -175,15 +175,22 @@ def _train_in_child(unit: Unit, folder: Path, news: Any, stop: Any) -> Outcome:
 
 
 def _train(unit: Unit, folder: Path, report: Callable[[int, str], None]) -> Outcome:
-    """`train_unit` in a process of its own."""
     from mcclt.experiments.training import train_unit
+
+    with in_a_worker():
+        return train_unit(unit, folder, report)
+
+
+@contextlib.contextmanager
+def in_a_worker() -> Iterator[None]:
+    """Training in a process of its own, with the user's own classes."""
     from mcclt.training import plugins
     from mcclt.training.compilation import use_cache
 
     use_cache()
     try:
         plugins.import_named()
-        return train_unit(unit, folder, report)
+        yield
     except MccltError as error:
         raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
 

@@ -25,7 +25,7 @@ import filelock
 from mcclt import interrupts
 from mcclt.errors import ConfigError, MccltError
 from mcclt.experiments.runner import sentence
-from mcclt.experiments.workers import ATTEMPTS, Crew
+from mcclt.experiments.workers import ATTEMPTS, Crew, in_a_worker
 from mcclt.storage import files
 from mcclt.tuning import search
 from mcclt.tuning.search import TRAINING, Plan, Search, Trial
@@ -201,19 +201,11 @@ def search_share(
     plan: Plan, space: Space, folder: Path, name: str, desk: Any, share: int, shares: int, how: dict[str, Any]
 ) -> None:
     """Works at a share in a process of its own; in the search's directory, if this machine sees it."""
-    from mcclt.training import plugins
-    from mcclt.training.compilation import use_cache
-
-    use_cache()
-    with tempfile.TemporaryDirectory() as own:
+    with in_a_worker(), tempfile.TemporaryDirectory() as own:
         named = folder / "name"
         there = folder if named.exists() and named.read_text() == name else Path(own)
-        try:
-            plugins.import_named()
-            with filelock.FileLock(there / f"{share}.lock"):  # whoever had it before may not have noticed its end yet
-                Share(plan, space, there / str(share), desk, share, shares, **how).run()
-        except MccltError as error:
-            raise MccltError(str(error)) from None  # some of our errors cannot be sent to another process
+        with filelock.FileLock(there / f"{share}.lock"):  # whoever had it before may not have noticed its end yet
+            Share(plan, space, there / str(share), desk, share, shares, **how).run()
 
 
 class SharedTuner(Tuner):
