@@ -10,8 +10,8 @@ import pytest
 from mcclt.cli import main
 from mcclt.experiments.analysis import calibration
 from mcclt.experiments.cells import StoreError
-from mcclt.experiments.curve import read_rows
-from mcclt.experiments.runs import PARTS, read_runs
+from mcclt.experiments.curve import PARTS, read_rows
+from mcclt.experiments.runs import read_runs
 from mcclt.storage import runs
 from probes import PENDULUM, TINY_FLAGS
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,8 @@ COLUMNS = (
     "train/explained_variance",
 )
 """What is kept of the metrics."""
+PARTS = ("collect", "learn", "evaluate")
+"""What the time of an update is spent on."""
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -31,7 +33,13 @@ def read_rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in files.read(path, None).decode().split("\n")[:-1]]
 
 
-def thin(rows: list[Row], columns: Iterable[str] = COLUMNS) -> dict[str, np.ndarray]:
+def seconds_of(rows: Iterable[Row]) -> dict[str, float]:
+    """By `PARTS`: what the whole population took over all updates; every row of an update has it."""
+    updates = {row["update"]: row for row in rows}.values()
+    return {part: sum(float(row.get(f"time/{part}", 0)) for row in updates) for part in PARTS}
+
+
+def thin(rows: Sequence[Row], columns: Iterable[str] = COLUMNS) -> dict[str, np.ndarray]:
     """One agent's rows as columns, at about `POINTS` updates, the last among them, and at every evaluation."""
     stride = max(1, len(rows) // POINTS)
     last = len(rows) - 1

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +10,15 @@ from typing import Any
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.experiments.cells import check, numbers, reading
-from mcclt.experiments.curve import read_rows, thin
-from mcclt.experiments.results import Result, Results, gather
+from mcclt.experiments.curve import read_rows, seconds_of, thin
+from mcclt.experiments.results import Result, Results, gather, grouped
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
-from mcclt.storage.runs import stored_config
+from mcclt.storage.runs import stored_config, utc
 from mcclt.storage.trackers import Row
 
 LAST = {"eval/mean_reward": "their last evaluation", "rollout/ep_rew_mean": "their last episodes of training"}
 """What stands for final episodes while there are none, the best first."""
-PARTS = ("collect", "learn", "evaluate")
-"""What the time of an update is spent on."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Trained:
     """Environment steps of each agent so far."""
     finished: bool
     seconds: dict[str, float]
-    """By `PARTS`: what the whole population took, over all updates."""
+    """As `curve.seconds_of`: what the whole population took, over all updates."""
     first: float
     """Seconds of the first update, in which programs are compiled."""
 
@@ -77,6 +74,7 @@ def read_runs(paths: Sequence[Path]) -> Training:
     for path, config in configs.items():
         with reading(path, "its report cannot be made"):
             rows = read_rows(path / "metrics.jsonl")
+            agents = grouped(((row["group"], row["seed"]), row) for row in rows)
             final = _final(path, rows)
             run, provenance = _trained(path, config, rows, bool(final)), _provenance(path, rows)
             trained.append(run)
@@ -89,14 +87,14 @@ def read_runs(paths: Sequence[Path]) -> Training:
                 setup = Setup(variant, dataclasses.replace(config, groups={f"{agent.algo}-{variant}": agent}))
                 settings[setup.key] = setup.settings
                 for seed in config.seeds:
-                    if own := [row for row in rows if (row["group"], row["seed"]) == (group, seed)]:
+                    if own := agents.get((group, seed)):
                         known = final.get((group, seed)) or _so_far(own, last)
                         found.append(_result(setup, seed, own, known, run, provenance))
     return Training(gather(found, settings, path=paths[0], reproduction=False), tuple(trained), tuple(notes))
 
 
 def _result(
-    setup: Setup, seed: int, rows: list[Row], known: dict[str, Any], run: Trained, provenance: dict[str, Any]
+    setup: Setup, seed: int, rows: Sequence[Row], known: dict[str, Any], run: Trained, provenance: dict[str, Any]
 ) -> Result:
     """One agent, from its metrics and from what is known of its final episodes."""
     result = Result(
@@ -134,12 +132,10 @@ def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
 
 
 def _trained(path: Path, config: RunConfig, rows: Sequence[Row], finished: bool) -> Trained:
-    """How far it is, and what it took: each row of an update has the seconds of the whole population."""
-    updates = {int(row["update"]): row for row in rows}
-    seconds = {part: sum(float(row.get(f"time/{part}", 0)) for row in updates.values()) for part in PARTS}
-    first = sum(float(updates.get(1, {}).get(f"time/{part}", 0)) for part in PARTS)
-    step = max((int(row["step"]) for row in updates.values()), default=0)
-    return Trained(path, config, step, finished, seconds, first)
+    """How far it is, and what it took."""
+    first = seconds_of(row for row in rows if row["update"] == 1)
+    step = max((int(row["step"]) for row in rows), default=0)
+    return Trained(path, config, step, finished, seconds_of(rows), sum(first.values()))
 
 
 def _unfinished(run: Trained, column: str) -> str:
@@ -161,5 +157,5 @@ def _provenance(path: Path, rows: Sequence[Row]) -> dict[str, Any]:
         "device": ", ".join(known.get("devices", [])),
         **{name: known.get(name) for name in names},
         "packages": packages,
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last)) if last else "",
+        "finished": utc(last) if last else "",
     }

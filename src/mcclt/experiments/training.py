@@ -3,8 +3,6 @@
 import contextlib
 import math
 import shutil
-import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ import numpy as np
 from mcclt import __version__, interrupts
 from mcclt.errors import CheckpointError, InaccessibleError
 from mcclt.experiments.analysis import calibration
-from mcclt.experiments.curve import read_rows, thin
-from mcclt.experiments.results import Result
+from mcclt.experiments.curve import read_rows, seconds_of, thin
+from mcclt.experiments.results import Result, grouped
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
 from mcclt.method.randomness import Purpose, stream
@@ -46,7 +44,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(lock_of(folder)), _job(unit, folder) as job:
         trainer = job.trainer
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        started = runs.utc()
         job.run([_Reporter(report)])
         returns, lengths = job.evaluate([])
         with interrupts.deferred():
@@ -54,12 +52,8 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             models = _models(trainer) if unit.keep_agents else []
         rows = read_rows(folder / "metrics.jsonl")
     provenance = _provenance(trainer, started)
-    own: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in rows:
-        own[row["group"], row["seed"]].append(row)
-    updates = {row["update"]: row for row in rows}  # of any agent: the first may have been stopped
-    parts = ("time/collect", "time/learn", "time/evaluate")
-    seconds = sum(row.get(part, 0) for row in updates.values() for part in parts)
+    own = grouped(((row["group"], row["seed"]), row) for row in rows)
+    seconds = sum(seconds_of(rows).values())
     results, failures, agents = [], [], []
     for a, (setup, seed) in enumerate(unit.cells):
         if trainer.status[a] != TRAINING or not np.isfinite(returns[a]).any():
@@ -72,7 +66,8 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
             "agents_together": len(trainer.agents),
             "critic_parameters": nets.count(trainer.states[setup.name].critic) / len(unit.seeds),
         }
-        identity, curve = (setup.task, setup.algo, setup.variant, seed, setup.digest), thin(own[setup.name, seed])
+        identity = (setup.task, setup.algo, setup.variant, seed, setup.digest)
+        curve = thin(own.get((setup.name, seed), ()))
         results.append((setup, Result(*identity, returns[a], lengths[a], curve, probes[a], cost, provenance)))
         agents += [((setup, seed), models[a])] if models else []
     return Outcome(results, failures, agents)

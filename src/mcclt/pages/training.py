@@ -8,8 +8,9 @@ from typing import Any
 from mcclt.errors import ConfigError
 from mcclt.experiments import settings
 from mcclt.experiments.cells import refusals
+from mcclt.experiments.curve import PARTS
 from mcclt.experiments.plan import describe_seconds
-from mcclt.experiments.runs import PARTS, Trained, Training
+from mcclt.experiments.runs import Trained, Training
 from mcclt.pages import report
 from mcclt.pages.curves import curves
 from mcclt.pages.rendering import render

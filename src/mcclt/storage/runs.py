@@ -221,9 +221,14 @@ def versions() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "devices": devices,
         "git": _git_commit(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "started": utc(),
         "command": sys.argv,
     }
+
+
+def utc(moment: float | None = None) -> str:
+    """A moment, by default now: 2026-01-01T00:05:00Z."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def _cpu_model() -> str:
