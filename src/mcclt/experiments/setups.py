@@ -197,7 +197,7 @@ def _text(value: Any) -> str:
 
 def task_id(name: str) -> str:
     """Hopper → Hopper-v4; an id stays what it is."""
-    bare = {task.rsplit("-v", 1)[0]: task for task in PAPER_TASKS}
+    bare = {bare_task(task): task for task in PAPER_TASKS}
     if name in bare:
         return bare[name]
     if re.search(r"-v[0-9]+$", name) is None and own.FORM.fullmatch(name) is None:

@@ -23,7 +23,7 @@ from mcclt.experiments.analysis.contrasts import ALPHA, Contrast, contrasts
 from mcclt.experiments.analysis.texts import count, hardware, interval, number, p_text, span
 from mcclt.experiments.filling import few_of, fills, whole
 from mcclt.experiments.paper import paper_entry, paper_results
-from mcclt.experiments.results import NAMES, Results, Series, variant_label
+from mcclt.experiments.results import NAMES, Results, Series, grouped, variant_label
 from mcclt.experiments.setups import bare_task
 
 ALGOS = ("trpo", "ppo")
@@ -395,11 +395,8 @@ def pooled_table(results: Results) -> Table:
         notes.append(
             "Few tasks: if they differ much, the bootstrap interval is too narrow; the other one keeps its level."
         )
-    left_out: dict[str, list[str]] = {}
     measured = sum(map(bool, found.values()))
-    for answer in shown:
-        for why in answer.left_out:
-            left_out.setdefault(why, []).append(pooled.MEASURES[answer.measure])
+    left_out = grouped((why, pooled.MEASURES[answer.measure]) for answer in shown for why in answer.left_out)
     notes += few_of(
         [f"Left out{'' if len(of) == measured else ', ' + ', '.join(of)}: {why}" for why, of in left_out.items()]
     )

@@ -5,14 +5,14 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcclt.config import POLICY_SHAPE, RunConfig
 from mcclt.experiments.cells import file_name
-from mcclt.experiments.results import Result
+from mcclt.experiments.results import Result, grouped
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
 from mcclt.storage import files
@@ -95,13 +95,13 @@ def split(cells: Sequence[Cell], population: int, mix: bool, workers: int = 1) -
     A unit may hold several setups, where the same seeds are wanted of them, if these may `mix`. With several `workers`
     that train units side by side no unit has more than its share of all agents, and the largest come first.
     """
-    seeds: dict[Setup, list[int]] = {}
-    for setup, seed in cells:
-        seeds.setdefault(setup, []).append(seed)
-    together: dict[tuple[Hashable, ...], list[Setup]] = {}
-    for setup, wanted in seeds.items():
+    seeds = grouped(cells)
+
+    def shared(setup: Setup) -> tuple[Any, ...]:
         common = (setup.task, *(str(setup.settings[name]) for name in IN_COMMON))
-        together.setdefault((tuple(wanted), common, None if mix else setup), []).append(setup)
+        return seeds[setup], common, None if mix else setup
+
+    together = grouped((shared(setup), setup) for setup in seeds)
     units = []
     for setups in together.values():
         for some in _chunks(setups, population):
