@@ -103,13 +103,15 @@ def _umask() -> int:
     return mask
 
 
-def append(file: Any, data: bytes) -> None:
-    """Appends to an unbuffered file: all of it, or after an error nothing."""
+def append(file: Any, data: bytes, durably: bool = False) -> None:
+    """Appends to an unbuffered file: all of it, or after an error nothing; if `durably`, the disk has it then."""
     start = os.fstat(file.fileno()).st_size
     try:
         written = 0
         while written < len(data):
             written += file.write(data[written:])
+        if durably:
+            os.fsync(file.fileno())
     except OSError:
         with contextlib.suppress(OSError):
             os.ftruncate(file.fileno(), start)

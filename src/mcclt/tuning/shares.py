@@ -119,15 +119,9 @@ class Desk:
             return [one.trials for one in self.searches]
 
     def _note(self, event: dict[str, Any]) -> None:
-        line, before = json.dumps(event), self._journal.stat().st_size
-        try:
-            with self._journal.open("ab") as file:
-                file.write(line.encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            os.truncate(self._journal, before)  # a full disk leaves half a line, and others may have more luck
-            raise
+        line = json.dumps(event)
+        with self._journal.open("ab", buffering=0) as file:
+            files.append(file, f"{line}\n".encode(), durably=True)
         self._enter(json.loads(line))
 
     def _enter(self, event: dict[str, Any]) -> None:
