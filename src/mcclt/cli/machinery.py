@@ -130,8 +130,7 @@ class Machinery(Command):
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
-                say(console, "\nInterrupted; nothing is lost. Continue with\n  " + again())
-                raise SystemExit(interrupts.exit_code(error)) from None
+                raise interrupted(error, console) from None
 
     def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
         """How the same would be done sooner on this machine, if there is a way."""
@@ -204,9 +203,10 @@ def end(store: "Store", tally: "Tally", console: "Console") -> None:
         raise MccltError(f"{count(len(tally.failures), 'cell')} without a result: {first}{more}")
 
 
-def again() -> str:
-    """The command that was typed."""
-    return shlex.join(["mcclt", *sys.argv[1:]])
+def interrupted(error: KeyboardInterrupt, console: "Console") -> SystemExit:
+    """Says how to continue, with the command that was typed; what to raise."""
+    say(console, f"\nInterrupted; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
+    return SystemExit(interrupts.exit_code(error))
 
 
 def has_gpu() -> bool:

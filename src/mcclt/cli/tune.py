@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, seeds_of
-from mcclt.cli.machinery import Machinery, again
+from mcclt.cli.machinery import Machinery, interrupted
 from mcclt.config import parse_steps, require
 from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
@@ -182,7 +182,6 @@ class Tune(Machinery):
         say(console, _duration(seen, steps, self._longest))
 
     def _search(self, tuner: "Tuner", console: "Console") -> None:
-        from mcclt import interrupts
         from mcclt.cli.display import SearchDisplay
         from mcclt.tuning import SharedTuner
 
@@ -201,8 +200,7 @@ class Tune(Machinery):
                 display.end(tuner.status)
         except KeyboardInterrupt as error:
             _show_best(tuner.best(5), console)
-            say(console, "\nInterrupted; nothing is lost. Continue with\n  " + again())
-            raise SystemExit(interrupts.exit_code(error)) from None
+            raise interrupted(error, console) from None
 
     # --- what it found -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ that `any` and `all` take on a few numbers.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,13 +30,13 @@ class EpisodeStats:
     """[A, E] float64: return so far."""
     length: np.ndarray
     """[A, E] int64: steps so far."""
-    returns: list[deque[float]] = field(default_factory=list)
+    returns: list[deque[float]]
     """[A] the last finished episodes' returns."""
-    lengths: list[deque[int]] = field(default_factory=list)
+    lengths: list[deque[int]]
     """[A] and their lengths."""
-    cut_at: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    cut_at: np.ndarray
     """[A, E] int64: the length at which a running episode is cut, to bring environments out of lockstep; 0: not."""
-    first_cuts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    first_cuts: np.ndarray
     """[E] int64: `cut_at` of episodes that start together; see `staggered`."""
 
     @classmethod
