@@ -50,10 +50,9 @@ def only_group(arrays: checkpoint.Arrays, meta: dict[str, Any], name: str) -> tu
     if len(groups) == 1:
         return arrays, meta
     seeds = len(meta["config"]["seeds"])
-    # One group alone may be small enough for another engine: it keeps its own.
-    config = meta["config"] | {"groups": {name: meta["config"]["groups"][name]}, "engine": meta["spec"]["engine"]}
+    group = {name: meta["config"]["groups"][name]}
     kept = {k: v for k, v in arrays.items() if k.startswith(f"agents/{name}/")}
-    return kept, meta | {"config": config} | only_agents(meta, groups.index(name) * seeds, seeds)
+    return kept, _only_agents(meta, groups.index(name) * seeds, seeds, groups=group)
 
 
 def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tuple[checkpoint.Arrays, dict[str, Any]]:
@@ -61,10 +60,8 @@ def only_seed(arrays: checkpoint.Arrays, meta: dict[str, Any], index: int) -> tu
     seeds = meta["config"]["seeds"]
     if len(seeds) == 1:
         return arrays, meta
-    # One agent alone may be small enough for another engine: it keeps its own.
-    config = meta["config"] | {"seeds": [seeds[index]], "engine": meta["spec"]["engine"]}
     kept = {k: v[index : index + 1] for k, v in arrays.items() if k.startswith("agents/")}
-    return kept, meta | {"config": config} | only_agents(meta, index, 1)
+    return kept, _only_agents(meta, index, 1, seeds=[seeds[index]])
 
 
 def keepsake(arrays: checkpoint.Arrays, meta: dict[str, Any]) -> bytes:
@@ -77,10 +74,12 @@ def keepsake(arrays: checkpoint.Arrays, meta: dict[str, Any]) -> bytes:
     return files.compress(checkpoint.encode(kept, meta), quickly=True)
 
 
-def only_agents(meta: dict[str, Any], first: int, count: int) -> dict[str, Any]:
-    """What a checkpoint says of `count` agents, the first of them at `first`."""
+def _only_agents(meta: dict[str, Any], first: int, count: int, **changed: Any) -> dict[str, Any]:
+    """What a checkpoint says of `count` agents, the first of them at `first`, with some settings of the run changed."""
     last = first + count
-    return {
+    # Alone they may be few enough for another engine: they keep their own.
+    return meta | {
+        "config": meta["config"] | changed | {"engine": meta["spec"]["engine"]},
         "status": meta["status"][first:last],
         "last_fault": [[a - first, update] for a, update in meta["last_fault"] if first <= a < last],
     }
