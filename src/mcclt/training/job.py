@@ -13,7 +13,7 @@ from mcclt import interrupts
 from mcclt.config import RunConfig
 from mcclt.storage import runs
 from mcclt.training.boundary import new_episodes
-from mcclt.training.loop import Observer, run
+from mcclt.training.loop import Observer, pass_messages, run
 from mcclt.training.trainer import Trainer
 
 
@@ -68,10 +68,7 @@ class Job:
         trainer = self.trainer
         with interrupts.deferred():
             found = trainer.evaluate(trainer.config.final_episodes, 0)
-        for text in trainer.messages:
-            for observer in (*([self.directory] if self.directory else []), *observers):
-                observer.on_message(text)
-        trainer.messages.clear()
+        pass_messages(trainer, [self.directory, *observers] if self.directory else observers)
         return found
 
     def close(self) -> None:

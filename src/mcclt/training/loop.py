@@ -1,7 +1,8 @@
 """The loop: a trainer to its end, telling observers, saving where it is due."""
 
 import contextlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from mcclt import interrupts
@@ -25,6 +26,13 @@ class Observer(Protocol):
         ...
 
 
+def pass_messages(trainer: Trainer, observers: Iterable[Observer]) -> None:
+    """Tells observers what people should read."""
+    for text, observer in itertools.product(trainer.messages, observers):
+        observer.on_message(text)
+    trainer.messages.clear()
+
+
 def run(trainer: Trainer, observers: list[Observer], save: Callable[[], object] | None = None) -> None:
     """Trains to the end, telling observers, saving where it is due.
 
@@ -35,10 +43,7 @@ def run(trainer: Trainer, observers: list[Observer], save: Callable[[], object] 
     config = trainer.config
 
     def tell(rows: list[Row]) -> None:
-        for text in trainer.messages:
-            for observer in observers:
-                observer.on_message(text)
-        trainer.messages.clear()
+        pass_messages(trainer, observers)
         # Everybody is told, in order, even if one of them raises: no line of a log is lost.
         with contextlib.ExitStack() as stack:
             for observer in reversed(observers):
