@@ -132,7 +132,7 @@ def _watching(model: Any, trainer: Trainer, given: list[Any]) -> "Iterator[Repla
     callback.on_training_start({"self": model, "total_timesteps": trainer.config.steps}, globals())
     callback.on_rollout_start()
     recorder = Recorder(trainer)
-    with trainer.wrapped(lambda env: recorder):
+    with trainer.wrapped(recorder):
         yield Replay(model, callback, recorder)
     callback.on_training_end()
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,9 +142,9 @@ class Trainer:
         self.config, self._stopped = dataclasses.replace(self.config, **settings), False  # type: ignore[arg-type]
 
     @contextlib.contextmanager
-    def wrapped(self, wrap: Callable[[VectorEnv], Any]) -> Iterator[None]:
-        """Within this block the training environments are what `wrap` makes of them: it may look at every step."""
-        env, self.env = self.env, wrap(self.env)
+    def wrapped(self, wrapper: Any) -> Iterator[None]:
+        """Within this block the training environments are in a wrapper, which may look at every step."""
+        env, self.env = self.env, wrapper
         try:
             yield
         finally:
