@@ -4,6 +4,7 @@ A weighting is a function w(E·T) and a temperature T, found anew for every batc
 meets `w_tar`. To add one, write a class with the contract of `Weighting` and enter it in `WEIGHTINGS`.
 """
 
+import abc
 from typing import NamedTuple, Protocol, final
 
 import jax
@@ -68,76 +69,71 @@ class Uniform:
         return jnp.ones_like(error)
 
 
+class _Scaled(abc.ABC):
+    """What weightings share that are a function of E·T."""
+
+    needs_error = True
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+
+    @abc.abstractmethod
+    def raw(self, scaled_error: jax.Array) -> jax.Array:
+        """The weight as a function of E·T."""
+
+    def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
+        """The weights at T."""
+        return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
+
+
 @final
-class AccuracySeeking:
+class AccuracySeeking(_Scaled):
     """w = 2(1 − w_min)·sigmoid(−E·T) + w_min, in (w_min, 1]: trust states whose value is well predicted.
 
     Eq. 9 of the paper is the case w_min = ½; the general form is in its appendix.
     """
 
-    needs_error = True
-
-    def __init__(self, config: AgentConfig) -> None:
-        self.w_tar, self.w_min, self.temperature = config.w_tar, config.w_min, config.temperature
-
     def raw(self, scaled_error: jax.Array) -> jax.Array:
-        """The weight as a function of E·T; falls from 1 to w_min."""
-        return 2 * (1 - self.w_min) * jax.nn.sigmoid(-scaled_error) + self.w_min
+        """Falls from 1 to w_min."""
+        return 2 * (1 - self.config.w_min) * jax.nn.sigmoid(-scaled_error) + self.config.w_min
 
     def search(self, error: jax.Array) -> Temperature:
         """Scale-free bisection in log T, or the authors' linear one."""
-        if self.temperature == "paper":
-            return paper_search(self.raw, error, self.w_tar, rising=False)
-        return log_search(self.raw, error, self.w_tar)
-
-    def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
-        """The weights at T."""
-        return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
+        if self.config.temperature == "paper":
+            return paper_search(self.raw, error, self.config.w_tar, rising=False)
+        return log_search(self.raw, error, self.config.w_tar)
 
 
 @final
-class ExplorationSeeking:
+class ExplorationSeeking(_Scaled):
     """w = E·T + ½ (table 3): seek states whose value is badly predicted. T has a closed form."""
 
-    needs_error = True
-
-    def __init__(self, config: AgentConfig) -> None:
-        self.w_tar, self.temperature = config.w_tar, config.temperature
-
     def raw(self, scaled_error: jax.Array) -> jax.Array:
-        """The weight as a function of E·T; grows without bound."""
+        """Grows without bound."""
         return scaled_error + 0.5
 
     def search(self, error: jax.Array) -> Temperature:
         """mean(E)·T + ½ = w_tar, so T = (w_tar − ½)/mean(E)."""
-        if self.temperature == "paper":
-            return paper_search(self.raw, error, self.w_tar, rising=True)
+        if self.config.temperature == "paper":
+            return paper_search(self.raw, error, self.config.w_tar, rising=True)
         scale = jnp.mean(error)
         found = (scale > 0) & jnp.isfinite(scale)
-        return Temperature(jnp.where(found, (self.w_tar - 0.5) / jnp.where(found, scale, 1.0), 0.0), found)
-
-    def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
-        """The weights at T."""
-        return jnp.where(temperature.found, self.raw(error * temperature.value), 1.0)
+        return Temperature(jnp.where(found, (self.config.w_tar - 0.5) / jnp.where(found, scale, 1.0), 0.0), found)
 
 
 @final
-class InverseVariance:
+class InverseVariance(_Scaled):
     """w = 1/(1 + v·T), so ∝ 1/(v + 1/T), v the variance of the value distribution: trust states of certain return."""
 
-    needs_error = True
     of_variance = True
 
-    def __init__(self, config: AgentConfig) -> None:
-        self.w_tar = config.w_tar
+    def raw(self, scaled_error: jax.Array) -> jax.Array:
+        """Falls from 1 to 0."""
+        return inverse(scaled_error)
 
     def search(self, error: jax.Array) -> Temperature:
         """Scale-free bisection in log T."""
-        return log_search(inverse, error, self.w_tar)
-
-    def weights(self, error: jax.Array, temperature: Temperature) -> jax.Array:
-        """The weights at T."""
-        return jnp.where(temperature.found, inverse(error * temperature.value), 1.0)
+        return log_search(self.raw, error, self.config.w_tar)
 
 
 def inverse(scaled_variance: jax.Array) -> jax.Array:
