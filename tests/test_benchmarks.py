@@ -88,10 +88,10 @@ def test_candidates_for_modern_are_trained_and_ranked(script: Any, tmp_path: Pat
     modern = script("modern")
     modern.train("trpo", "Hopper-v4", tmp_path / "store", "native", "2048", "0..3")
     series = {one.variant: one.scores for one in modern.Store(tmp_path / "store").load().mains}
-    named = modern.candidates("trpo")
-    assert set(named.values()) == set(series) and len(series) == 4
-    for line, scores in zip(modern.table("trpo", tmp_path / "store").splitlines()[2:], series.values(), strict=True):
-        middle = scipy.stats.trim_mean(scores, 0.25)
+    named = [*modern.candidates("trpo").values()]
+    assert {*named} == {*series} and len(series) == 4
+    for line, variant in zip(modern.table("trpo", tmp_path / "store").splitlines()[2:], named, strict=True):
+        middle = scipy.stats.trim_mean(series[variant], 0.25)
         assert line.endswith(f"| {middle:,.0f} | {middle / 3450:.2f} |")
 
 
