@@ -38,10 +38,10 @@ def keep(folder: Path, name: str) -> None:
 
 
 def table() -> str:
-    """A row for each search: what it cost, what its best gave there, and on fresh seeds beside the default."""
+    """A row for each search: how long it took, what its best gave there, and on fresh seeds beside the default."""
     lines = [
-        "| search | settings | steps | minutes | its best | fresh seeds: IQM | mean ± SE | the default | to beat |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| search | minutes | its best | fresh seeds: IQM | mean ± SE | the default | to beat |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for path in sorted(KEPT.iterdir()):
         declared = json.loads((path / "search.json").read_text(encoding="utf-8"))
@@ -49,8 +49,6 @@ def table() -> str:
         found = json.loads(lzma.decompress((path / "trials.json.xz").read_bytes()))
         cells = [
             f"{plan['task']}, {fixed['algo'].upper()}, {fixed['critic']}",
-            f"{plan['trials']}",
-            f"{found['steps'] / 1e6:,.0f}M",
             f"{found['seconds'] / 60:.1f}",
             f"{max(trial['scores'][-1] for trial in found['trials'] if trial['scores']):,.0f}",
             *_again(path / "confirmed"),
