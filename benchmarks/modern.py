@@ -1,7 +1,7 @@
 """Which settings `--preset modern` takes, by the rule that docs/results.md declares.
 
     python benchmarks/modern.py train trpo Hopper-v4 my-candidates
-    python benchmarks/modern.py show trpo benchmarks/results/candidates
+    python benchmarks/modern.py show trpo my-candidates
 
 Candidates are the current preset and the winners of all searches of the algorithm (`benchmarks/results/searches`), each
 trained with seeds 1000 to 1009 on every task that was searched. The one whose interquartile mean return is the largest

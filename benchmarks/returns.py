@@ -9,11 +9,13 @@ What docs/results.md shows is in `benchmarks/results/returns`.
 from pathlib import Path
 
 import numpy as np
+import replication
 import tyro
 
 from mcclt.experiments.analysis import aggregates, stats, texts
 from mcclt.experiments.figures import style
 from mcclt.experiments.results import Results, Series
+from mcclt.experiments.setups import bare_task
 from mcclt.experiments.store import Store
 
 KEPT = Path(__file__).resolve().parent / "results" / "returns"
@@ -47,9 +49,9 @@ def table(results: Results) -> str:
         baseline = results.main(series.task, series.algo, "plain")
         after = reached(series, TO_BEAT[series.task])
         cells = [
-            f"{_bare(series.task)}, {series.algo.upper()}: {series.label}",
+            f"{bare_task(series.task)}, {series.algo.upper()}: {series.label}",
             interquartile_mean(series),
-            _mean(series),
+            replication.mean(series),
             "" if baseline is None or series is baseline else _difference(series, baseline),
             f"{TO_BEAT[series.task]:,}",
             f"{after:,}" if after else "–",
@@ -65,18 +67,9 @@ def interquartile_mean(series: Series) -> str:
     return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
-def _mean(series: Series) -> str:
-    found = stats.summarise(series.scores)
-    return f"{found.mean:,.0f} ± {found.se:,.0f}"
-
-
 def _difference(a: Series, b: Series) -> str:
     found = stats.compare(a.scores, b.scores)
     return texts.interval(found.difference, found.low, found.high, "+,.0f")
-
-
-def _bare(task: str) -> str:
-    return task.rpartition("-")[0]
 
 
 def short_table(results: Results) -> str:
@@ -85,7 +78,7 @@ def short_table(results: Results) -> str:
     for task, algo in results.settings:
         found = (results.main(task, algo, variant) for variant in ("plain", "mcclt"))
         cells = [interquartile_mean(series) if series else "–" for series in found]
-        lines.append(f"| {_bare(task)}, {algo.upper()} | {' | '.join(cells)} | {TO_BEAT[task]:,} |")
+        lines.append(f"| {bare_task(task)}, {algo.upper()} | {' | '.join(cells)} | {TO_BEAT[task]:,} |")
     return "\n".join(lines)
 
 
@@ -114,4 +107,4 @@ def show(store: Path = KEPT) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(show, config=(tyro.conf.PositionalRequiredArgs,))
+    tyro.cli(show)
