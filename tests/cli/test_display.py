@@ -51,6 +51,31 @@ def test_lines_now_and_then_while_a_unit_goes_on(monkeypatch: pytest.MonkeyPatch
     assert lines[2].split()[0] == "256" and "2 / 2 cells" in lines[3]
 
 
+@pytest.mark.parametrize(
+    ("news", "speed", "left"),
+    [
+        ([64, 3200, 6400], 128, 50),  # 2 agents x 6,400 steps in 100 s, and half as many to make
+        ([3264, 6400], 64, 100),  # 3,200 each were made before
+        ([], 0, None),  # all were, and they are only evaluated now
+    ],
+)
+def test_steps_that_were_made_before_a_resume_do_not_count(news: list[int], speed: int, left: int | None) -> None:
+    to, out = console(terminal=False)
+    first, second = split(cells_of(tiny(steps=6400), 3), 2, False)
+    with PlanDisplay(to, quiet=False) as display:
+        display.begin(3, 3 * 6400)
+        display.began -= 100
+        display.unit_began(first)
+        for step in news:
+            display.progress(first.name, step, "")
+        display.unit_ended(first, 2)
+        display.unit_began(second)
+    words = out.getvalue().splitlines()[-1].split()
+    assert float(words[words.index("steps/s") - 1]) == pytest.approx(speed, rel=0.1)
+    said = words[words.index("left") - 2]
+    assert said == "–" if left is None else float(said) == pytest.approx(left, rel=0.1)
+
+
 def test_quiet() -> None:
     to, out = console(terminal=False)
     with PlanDisplay(to, quiet=True) as display:

@@ -71,8 +71,26 @@ class SearchDisplay(_Bars):
         self.show(dataclasses.replace(status, expected=status.steps))
 
 
+@dataclasses.dataclass
+class _UnderWay:
+    """A unit and the step that its agents have come to."""
+
+    unit: Unit
+    begun: int
+    """The step from which this command trains them: their last, as long as nothing is heard of an update."""
+    step: int = 0
+
+    @property
+    def made(self) -> int:
+        """Steps of all its agents by this command."""
+        return len(self.unit.cells) * max(self.step - self.begun, 0)
+
+
 class PlanDisplay(_Bars):
-    """A bar for all of a plan and one for each unit under way; elsewhere lines now and then and per finished unit."""
+    """A bar for all of a plan and one for each unit under way; elsewhere lines now and then and per finished unit.
+
+    Bars say how much there is. Speed and time left come from what this command did, without what it continues.
+    """
 
     def __init__(self, console: Console, quiet: bool) -> None:
         room = (console.width - 22) // 2  # beside a bar of a few columns, per cent and time left
@@ -84,8 +102,8 @@ class PlanDisplay(_Bars):
             _words("{task.percentage:>3.0f}%", 4),
             _words("{task.fields[text]}", room),
         )
-        self._units: dict[str, tuple[Unit, int]] = {}
-        self._finished_steps = self._total = self._cells = self._done = 0
+        self._units: dict[str, _UnderWay] = {}
+        self._finished_steps = self._finished_made = self._total = self._cells = self._done = 0
         self._overall = self.bars.add_task("", total=None, text="", visible=False)
         self._tasks: dict[str, TaskID] = {}
 
@@ -99,43 +117,46 @@ class PlanDisplay(_Bars):
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
-        self._units[unit.name] = (unit, 0)
+        self._units[unit.name] = _UnderWay(unit, begun=unit.config.steps)
         self._tasks[unit.name] = self.bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
 
     def progress(self, name: str, step: int, text: str) -> None:
         """Moves its bar and that of the whole."""
         if name not in self._units:
             return
-        unit, _ = self._units[name]
-        step = min(step, unit.config.steps)
-        self._units[name] = (unit, step)
+        one = self._units[name]
+        unit, config = one.unit, one.unit.config
+        one.begun = min(one.begun, max(step - config.steps_per_update, 0))  # the first news follow the first update
+        one.step = min(step, config.steps)
         alone = f"{unit.setups[0].name} " if len(unit.setups) == 1 else ""  # which begins the line anyway
-        self.bars.update(self._tasks[name], completed=step, text=text.removeprefix(alone))
+        self.bars.update(self._tasks[name], completed=one.step, text=text.removeprefix(alone))
         speed = f"{self._speed():,.0f} steps/s in all"
         self.bars.update(self._overall, completed=self._steps(), text=speed)
         self.now_and_then(f"{self._steps():>12,} / {self._total:,} steps  {speed}  {text}")
 
     def unit_ended(self, unit: Unit, written: int) -> None:
         """Takes its line away."""
-        self._units.pop(unit.name, None)
+        one = self._units.pop(unit.name)
         self._finished_steps += written * unit.config.steps
+        self._finished_made += written * (unit.config.steps - one.begun)
         self._done += written
         self.bars.remove_task(self._tasks.pop(unit.name))
         text = f"{self._done} done, {self._speed():,.0f} steps/s in all"
         self.bars.update(self._overall, completed=self._steps(), text=text)
         if self.lines:
-            spent = time.perf_counter() - self.began
-            left = spent / max(self._finished_steps, 1) * (self._total - self._finished_steps)
+            speed = self._speed()
+            left = f"{max(self._total - self._steps(), 0) / speed:.0f}" if speed else "–"
             self.say(
-                f"{self._done:>5} / {self._cells} cells  {self._speed():>8,.0f} steps/s in all  {left:>6.0f} s left  "
+                f"{self._done:>5} / {self._cells} cells  {speed:>8,.0f} steps/s in all  {left:>6} s left  "
                 f"{_title(unit)}"
             )
 
     def _steps(self) -> int:
-        return self._finished_steps + sum(len(unit.cells) * step for unit, step in self._units.values())
+        return self._finished_steps + sum(len(one.unit.cells) * one.step for one in self._units.values())
 
     def _speed(self) -> float:
-        return self._steps() / max(time.perf_counter() - self.began, 1e-9)
+        made = self._finished_made + sum(one.made for one in self._units.values())
+        return made / max(time.perf_counter() - self.began, 1e-9)
 
 
 def _words(text: str, most: int) -> TextColumn:
