@@ -1,6 +1,6 @@
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -140,6 +140,18 @@ def test_agent_refuses_unknown_choices(name: str) -> None:
         AgentConfig(**{name: "nonsense"})
     with pytest.raises(UnknownNameError, match=f"Unknown {name} 'True'.*Allowed: "):
         override(AgentConfig(), {name: True})
+
+
+@pytest.mark.parametrize("cls", [AgentConfig, RunConfig])
+def test_what_must_be_set_is_not_none(cls: type) -> None:
+    """As through `PPO(...)`, files and flags."""
+    base = cls() if cls is AgentConfig else cls("Hopper-v5")
+    for name, kind in get_type_hints(cls).items():
+        if type(None) in get_args(kind):
+            assert getattr(dataclasses.replace(base, **{name: None}), name) is None
+        else:
+            with pytest.raises(ConfigError, match=f"^(Unknown )?{name} .*None"):
+                dataclasses.replace(base, **{name: None})
 
 
 def test_only_ppo_does_without_a_target_for_the_kl() -> None:

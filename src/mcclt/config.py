@@ -144,7 +144,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
-        check_literals(self)
+        check_types(self)
         for name in fields_of(AgentConfig):
             value = getattr(self, name)
             require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
@@ -276,7 +276,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
-        check_literals(self)
+        check_types(self)
         require_each(self, "step_timeout", lambda x: 0 < x < math.inf, "a positive number of seconds, or unset")
         require(len(self.groups) > 0, "groups = {}", "at least one group")
         for name in self.groups:
@@ -342,11 +342,12 @@ def require_each(config: Any, names: str, holds: Callable[[Any], bool], allowed:
         require(value is None or holds(value), f"{name} = {value}", allowed)
 
 
-def check_literals(config: Any) -> None:
-    """Checks every `Literal` field against its choices."""
+def check_types(config: Any) -> None:
+    """Checks every `Literal` field against its choices, and that nothing is None which must be set."""
     for name, kind in _hints(config.__class__).items():
-        if typing.get_origin(kind) is Literal and getattr(config, name) not in typing.get_args(kind):
-            raise UnknownNameError(name, str(getattr(config, name)), typing.get_args(kind))
+        value = getattr(config, name)
+        if value is None or typing.get_origin(kind) is Literal:
+            coerce(config.__class__, name, value)
 
 
 # --- the paper's variants ------------------------------------------------------------------------------------
