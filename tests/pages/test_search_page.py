@@ -1,5 +1,6 @@
-"""The page of a search, in a browser."""
+"""The page of a search: what it says, and in a browser."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 
 from browser import CONTRAST, needs_browser, opened
 from mcclt.cli.app import main
+from mcclt.pages import tuning
+from mcclt.tuning import Plan, Space, Tuner
 
 SPACE = """
 [search]
@@ -36,6 +39,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Any:
     with opened() as driver:
         yield driver
+
+
+def test_differences_are_to_the_default_of_the_algorithm(tmp_path: Path) -> None:
+    """Which is what the settings are confirmed against, with their time limit."""
+    space = {"search": {"gamma": {"low": 0.9, "high": 0.95}}, "fixed": {"algo": "trpo", "max_episode_steps": 50}}
+    tuner = Tuner(Plan("Hopper-v5", 1, 1, (600,)), Space.of(space), tmp_path / "s")
+    trial = tuner.searches[0].begin(0, {"gamma": 0.0})
+    trial.scores, trial.curves = [7.0], [[7.0]]
+    text = tuning.write(tuner, [], trial, tmp_path).read_text(encoding="utf-8")
+    row = r'<th scope="row"><code>(\w+)</code></th><td class="best">(.*?)</td><td class="missing">(.*?)</td>'
+    assert re.findall(row, text) == [("gamma", "0.9", "0.99")]
 
 
 @needs_browser

@@ -256,12 +256,13 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
     from mcclt.cli.tables import table_of
-    from mcclt.tuning.confirm import changed
+    from mcclt.tuning.confirm import changed, default_of
 
     columns = ("setting", "rungs", "score", "what it changes")
     table = table_of(columns, "Best settings of the search", left=("what it changes",))
     for trial in best:
-        point = {name: value for name, (value, _) in changed(trial.settings).items() if name in trial.point}
+        differences = changed(trial.settings, default_of(trial))
+        point = {name: value for name, (value, _) in differences.items() if name in trial.point}
         words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
         table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
     console.print(table)

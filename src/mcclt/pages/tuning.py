@@ -12,7 +12,7 @@ from mcclt.errors import MissingExtraError
 from mcclt.experiments.analysis.texts import count
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
-from mcclt.tuning.confirm import Confirmed, changed, default_command, name_of
+from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of
 from mcclt.tuning.search import FAILED, Search, Trial, import_optuna
 from mcclt.tuning.tuner import Tuner
 
@@ -27,6 +27,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
     plan, status = tuner.plan, tuner.status
     trials = [trial for trial in tuner.trials if trial.scores and trial.state != FAILED]
     path = folder / "search.html"
+    differences = changed(winner.settings, default_of(tuner.best()[0]))
     states = Counter(trial.state for trial in tuner.trials)
     page = render(
         "tune",
@@ -34,7 +35,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         task=plan.task,
         summary=_summary(tuner, confirmed, winner),
         winner=name_of(winner),
-        settings=[(name, _word(value), _word(default)) for name, (value, default) in changed(winner.settings).items()],
+        settings=[(name, _word(value), _word(default)) for name, (value, default) in differences.items()],
         confirmed=strips(confirmed, [one.scores for one in confirmed]),
         default=default_command(confirmed),
         importance=_importance(tuner.searches),

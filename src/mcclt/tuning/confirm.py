@@ -5,8 +5,9 @@ The default is what `mcclt train` takes for the task and the algorithm when noth
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,11 +43,17 @@ class Confirmed:
 
 def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> list[Setup]:
     """The default and the best few settings, as experiments."""
-    limit = best[0].settings.get("max_episode_steps")  # another one, and returns could not be compared
-    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine, max_episode_steps=limit)
-    algo = best[0].settings.get("algo", AgentConfig.algo)
-    found = [_setup(DEFAULT, run, AgentConfig(algo=algo))]
-    return found + [_setup(name_of(trial), *configured(run, trial.settings)) for trial in best]
+    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine)
+    wanted = {DEFAULT: default_of(best[0])} | {name_of(trial): trial.settings for trial in best}
+    return [_setup(name, *configured(run, settings)) for name, settings in wanted.items()]
+
+
+def default_of(best: Trial) -> dict[str, Any]:
+    """What the default has in common with the best setting: the algorithm, and the time limit.
+
+    With another limit returns could not be compared.
+    """
+    return {name: best.settings[name] for name in ("algo", "max_episode_steps") if name in best.settings}
 
 
 def _setup(name: str, run: RunConfig, agent: AgentConfig) -> Setup:
@@ -116,8 +123,8 @@ def _toml(value: object) -> str:
             return str(value)
 
 
-def changed(settings: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """The settings that are not the default's, each with the default's value."""
-    both = (configured(RunConfig(""), some) for some in (settings, {}))
-    own, default = ({**vars(agent), **{name: getattr(run, name) for name in CHANGEABLE}} for run, agent in both)
-    return {name: (value, default[name]) for name, value in own.items() if value != default[name]}
+def changed(settings: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
+    """The settings that are not the default's (see `default_of`), each with the default's value."""
+    both = (configured(RunConfig(""), some) for some in (settings, default))
+    own, other = ({**vars(agent), **{name: getattr(run, name) for name in CHANGEABLE}} for run, agent in both)
+    return {name: (value, other[name]) for name, value in own.items() if value != other[name]}
