@@ -52,7 +52,8 @@ def table(algo: str, store: Path) -> str:
     for name, variant in candidates(algo).items():
         series = [results.main(task, algo, variant) for task in tasks]
         scores = [None if one is None else float(iqm([one.scores])) for one in series]
-        shares = [score / TO_BEAT[task] for score, task in zip(scores, tasks, strict=True) if score is not None]
+        pairs = zip(scores, tasks, strict=True)
+        shares = [score / TO_BEAT[task] for score, task in pairs if score is not None and task in TO_BEAT]
         mean = f"{np.mean(shares):.2f}" if len(shares) == len(tasks) else "–"
         cells = ["–" if score is None else f"{score:,.0f}" for score in scores]
         where = "`modern` now" if name == CURRENT else f"won on {name}"

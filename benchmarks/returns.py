@@ -47,17 +47,22 @@ def table(results: Results) -> str:
     ]
     for series in results.mains:
         baseline = results.main(series.task, series.algo, "plain")
-        after = reached(series, TO_BEAT[series.task])
+        published = TO_BEAT.get(series.task)
         cells = [
             f"{bare_task(series.task)}, {series.algo.upper()}: {series.label}",
             interquartile_mean(series),
             replication.mean(series),
             "" if baseline is None or series is baseline else _difference(series, baseline),
-            f"{TO_BEAT[series.task]:,}",
-            f"{after:,}" if after else "–",
+            number(published),
+            number(published and reached(series, published)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def number(value: int | None) -> str:
+    """As tables show it; a dash where there is none."""
+    return "–" if value is None else f"{value:,}"
 
 
 def interquartile_mean(series: Series) -> str:
@@ -78,7 +83,7 @@ def short_table(results: Results) -> str:
     for task, algo in results.settings:
         found = (results.main(task, algo, variant) for variant in ("plain", "mcclt"))
         cells = [interquartile_mean(series) if series else "–" for series in found]
-        lines.append(f"| {bare_task(task)}, {algo.upper()} | {' | '.join(cells)} | {TO_BEAT[task]:,} |")
+        lines.append(f"| {bare_task(task)}, {algo.upper()} | {' | '.join(cells)} | {number(TO_BEAT.get(task))} |")
     return "\n".join(lines)
 
 
@@ -93,11 +98,13 @@ def tuned_returns(results: Results) -> style.Figure:
         for series in drawn:
             steps, rows = series.curve("eval/mean_reward")
             ax.plot(steps, aggregates.iqm([rows.T]), **style.line(series.variant))
-        ax.axhline(TO_BEAT[task], **style.REFERENCE)
+        if task in TO_BEAT:
+            ax.axhline(TO_BEAT[task], **style.REFERENCE)
         style.heading(ax, style.folded(task), algo.upper())
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     style.axis_names(drawing, "environment steps", "return")
-    style.variant_legend(drawing, results.variants, ("published", style.REFERENCE))
+    published = [("published", style.REFERENCE)] if any(task in TO_BEAT for task, _ in cells) else []
+    style.variant_legend(drawing, results.variants, *published)
     return drawing
 
 

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 import tyro
-from returns import TO_BEAT
+from returns import TO_BEAT, number
 
 from mcclt.experiments import pack
 from mcclt.experiments.analysis.stats import summarise
@@ -52,7 +52,7 @@ def table() -> str:
             f"{found['seconds'] / 60:.1f}",
             f"{max(trial['scores'][-1] for trial in found['trials'] if trial['scores']):,.0f}",
             *_again(path / "confirmed"),
-            f"{TO_BEAT[plan['task']]:,}",
+            number(TO_BEAT.get(plan["task"])),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
