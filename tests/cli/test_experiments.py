@@ -420,6 +420,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["report", "nothing"], "nothing is not a store of results"),
         (["report", "full"], "full is not a store of results"),
         (["report", "empty"], "no results"),
+        (["report", "full/a,nowhere/b", "--follow"], "There is no directory nowhere for the run nowhere/b to begin in"),
     ],
 )  # fmt: skip
 def test_bad_input(mcclt: Cli, made_up: list[Unit], args: list[str], message: str) -> None:

@@ -80,7 +80,12 @@ class Report(Command):
 
 
 def _wait(paths: Sequence[Path]) -> None:
-    """Until all of these runs have begun."""
+    """Until all of these runs have begun; a path that leads nowhere is a mistake."""
+    for path in paths:
+        if not path.parent.is_dir():
+            raise ConfigError(
+                f"There is no directory {path.parent} for the run {path} to begin in: check the path, or begin the run."
+            )
     for path in paths:
         say(plain_console(), f"Waiting for the run {path} to begin; Ctrl-C ends that.")
         while not (path / "config.json").is_file():
