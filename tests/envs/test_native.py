@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 
 import gymnasium
 import mujoco
+import mujoco.rollout
 import numpy as np
 import pytest
 
@@ -100,6 +102,35 @@ def test_each_step_is_gymnasiums_from_the_same_state(task_id: str) -> None:
     np.testing.assert_array_equal(step.terminated, terminated)
     if task_id.startswith(("Hopper", "Walker")):
         assert terminated.any()
+
+
+@pytest.mark.parametrize("task_id", PURE)
+def test_what_mujoco_leaves_out_changes_no_bit(task_id: str) -> None:
+    env, task = NativeVectorEnv(task_id, keys_of(4)), TASKS[task_id]
+    models, data = [load_model(task)] * 4, mujoco.MjData(load_model(task))
+    env.reset()
+    for action in actions(env, 150):
+        before = env.get_state()["physics"]
+        step = env.step(action)
+        control = np.repeat(action[:, None].astype(np.float64), task.frame_skip, axis=1)
+        states, _ = mujoco.rollout.rollout(models, data, before, control)
+        same_episode = ~(step.terminated | step.truncated)
+        np.testing.assert_array_equal(env.get_state()["physics"][same_episode], states[same_episode, -1])
+    env.close()
+
+
+def test_callbacks_of_others_stay() -> None:
+    looks = itertools.count()
+    mujoco.set_mjcb_time(lambda: float(next(looks)))
+    try:
+        env = NativeVectorEnv("Hopper-v5", keys_of(1))
+        env.reset()
+        before = next(looks)
+        env.step(np.zeros((1, 3), np.float32))
+        env.close()
+    finally:
+        mujoco.set_mjcb_time(None)
+    assert next(looks) > before + 1
 
 
 @pytest.mark.parametrize("task_id", DERIVED)
