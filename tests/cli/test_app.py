@@ -55,6 +55,14 @@ def test_help_mentions_every_setting(mcclt: Cli, command: str) -> None:
         assert "--episodes" in text and "A saved model, a run directory, or a pretrained agent" in text
 
 
+@pytest.mark.parametrize("args", [[], *([command] for command in cli.COMMANDS)], ids=" ".join)
+def test_help_fits_into_80_columns(mcclt: Cli, monkeypatch: pytest.MonkeyPatch, args: list[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    usage, *rest = mcclt(*args, "--help")[0].splitlines()
+    assert usage.startswith(" ".join(["usage: mcclt", *args, "[-h]"])), "which is not broken within brackets"
+    assert [line for line in (usage, *rest) if len(line) > 80 or line.count("[") != line.count("]")] == []
+
+
 def test_overall_help_and_version(mcclt: Cli) -> None:
     out, _ = mcclt("--help")
     assert all(command in out for command in cli.COMMANDS)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from mcclt import interrupts
-from mcclt.cli.command import Command, form_of
+from mcclt.cli.command import Command, form_of, read
 from mcclt.console import folded
 from mcclt.errors import ConfigError, MccltError, UnknownNameError
 from mcclt.training import plugins
@@ -80,4 +80,4 @@ def _overview(args: Sequence[str]) -> None:
         sentence = (inspect.getdoc(command(name)) or "").split("\n\n")[0]
         forms.append(Annotated[form_of(command(name)), tyro.conf.subcommand(name, description=sentence)])
     every: Any = functools.reduce(operator.or_, forms)
-    tyro.cli(every, prog="mcclt", description=ABOUT, args=args, config=(tyro.conf.OmitArgPrefixes,))
+    read(every, args, "mcclt", ABOUT)

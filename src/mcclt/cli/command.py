@@ -2,12 +2,15 @@
 
 import abc
 import ast
+import contextlib
 import dataclasses
 import difflib
 import functools
 import inspect
 import itertools
 import re
+import shutil
+import sys
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -17,6 +20,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import tyro
 
 from mcclt.cli import flags
+from mcclt.console import folded
 from mcclt.errors import ConfigError, shown
 
 
@@ -48,14 +52,8 @@ class Command(abc.ABC):
         known = flags_of(cls)
         if not {"-h", "--help"} & {*args}:
             _check_values_follow(args, known)
-        form, unknown = tyro.cli(
-            form_of(cls),
-            prog=f"mcclt {cls.name()}",
-            description=inspect.getdoc(cls),
-            args=args,
-            config=(tyro.conf.OmitArgPrefixes,),
-            return_unknown_args=True,
-        )
+        about = inspect.getdoc(cls) or ""
+        form, unknown = read(form_of(cls), args, f"mcclt {cls.name()}", about, return_unknown_args=True)
         if unknown:
             raise _unknown(cls, unknown[0], known)
         typed = {name: value for group in form.values() for name, value in group.items()}
@@ -64,6 +62,29 @@ class Command(abc.ABC):
             if flag.default is dataclasses.MISSING and flag.name not in given:
                 raise ConfigError(f"{flag.metavar} is missing. `mcclt {cls.name()} --help` explains it.")
         return cls(given=given, **given)
+
+
+def read(form: Any, args: Sequence[str], program: str, about: str, **more: Any) -> Any:
+    """What a form says after it was filled in by the words that were typed; or its help, at the terminal's width."""
+    out: Any = _Help(sys.stdout)
+    with contextlib.redirect_stdout(out):
+        return tyro.cli(form, prog=program, description=about, args=args, config=(tyro.conf.OmitArgPrefixes,), **more)
+
+
+class _Help:
+    """Standard output that folds a line of usage that is too long, between arguments: tyro folds all others."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+    def write(self, text: str) -> int:
+        plain, columns = re.sub(r"\x1b\[[0-9;]*m", "", text), shutil.get_terminal_size().columns
+        if plain.startswith("usage:") and len(plain) > columns:
+            text = folded(re.sub(r"\[-.*?\]", lambda m: m[0].replace(" ", "\xa0"), plain), columns)
+        return self._out.write(text)
 
 
 class Flag(NamedTuple):
