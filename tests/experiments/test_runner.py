@@ -190,6 +190,14 @@ def test_a_cell_asked_for_twice_is_computed_once(store: Store) -> None:
     assert set(trained(store).values()) == {1}
 
 
+@pytest.mark.parametrize(("apart", "sizes"), [(True, [2, 2]), (False, [4])])
+def test_units_are_cut_only_for_workers_that_are_apart(store: Store, apart: bool, sizes: list[int]) -> None:
+    """Where all share one GPU, it takes as long for a part as for the whole."""
+    display = Recorder()
+    run_cells(store, cells_of(tiny(), 4), Pretend(store, capacity=2, apart=apart), display, 8, False)
+    assert [len(unit.cells) for unit, _ in display.ended] == sizes
+
+
 def test_what_was_cut_off_goes_on_in_its_folder(store: Store) -> None:
     """Seeds 0 and 1 were under way, and seed 0 is written; a larger plan goes on in the same folder."""
     setup = tiny()

@@ -91,6 +91,7 @@ def test_processes_share_the_cores() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with contextlib.closing(Processes(2, pin=True)) as workers:
         shares = [pool.submit(os.sched_getaffinity, 0).result() for pool in workers._pools]
+        assert workers.apart
     if len(cores) >= 2:
         assert sorted(core for share in shares for core in share) == cores, "each core once"
     else:
@@ -102,6 +103,7 @@ def test_processes_share_the_cores() -> None:
 def test_processes_without_pinning() -> None:
     with contextlib.closing(Processes(2, pin=False)) as workers:
         assert workers._pools[1].submit(os.sched_getaffinity, 0).result() == os.sched_getaffinity(0)
+        assert not workers.apart
 
 
 # --- Ray -------------------------------------------------------------------------------------------------------

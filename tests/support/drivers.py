@@ -93,8 +93,9 @@ class Pretend:
 
     deaths: tuple[type[Exception], ...] = (ChildProcessError,)
 
-    def __init__(self, store: Store, seconds: float = 0.0, capacity: int = 1) -> None:
-        self.log, self.seconds, self.capacity = store.path / "trained.log", seconds, capacity
+    def __init__(self, store: Store, seconds: float = 0.0, capacity: int = 1, apart: bool = True) -> None:
+        self.log, self.seconds = store.path / "trained.log", seconds
+        self.capacity, self.apart = capacity, apart
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
         folder.mkdir(parents=True, exist_ok=True)

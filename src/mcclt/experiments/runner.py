@@ -87,7 +87,8 @@ def run_cells(
     display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
     pending = cut_off(store, cells, todo)
     known = {cell for unit in pending for cell in unit.cells}
-    pending += split([cell for cell in todo if cell not in known], population, mix, workers.capacity)
+    shares = workers.capacity if workers.apart else 1
+    pending += split([cell for cell in todo if cell not in known], population, mix, shares)
     running: dict[Future[Outcome], _Running] = {}
 
     def submit(one: _Running) -> None:

@@ -34,6 +34,8 @@ class Workers(abc.ABC):
 
     capacity: int = 1
     """How many units at once."""
+    apart: bool = True
+    """Whether each has cores or a GPU of its own, so that a unit cut into parts is trained sooner."""
     deaths: tuple[type[Exception], ...] = ()
     """What a unit's future raises when its worker died; the unit may then be tried again."""
 
@@ -93,7 +95,7 @@ class Processes(Crew):
         To `pin` gives each its own share of the cores, so that they do not get in each other's way. Where a GPU learns,
         cores only step environments, and are better shared.
         """
-        self.capacity, self._pin = count, pin
+        self.capacity, self.apart = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         self.manager = _Manager(ctx=self._context)
         self.manager.start(interrupts.end_with_parent)
@@ -102,7 +104,7 @@ class Processes(Crew):
         self._futures: dict[int, Future[Any]] = {}
 
     def _pool(self, place: int) -> ProcessPoolExecutor:
-        count = self.capacity if self._pin else 1
+        count = self.capacity if self.apart else 1
         return ProcessPoolExecutor(1, self._context, _prepare, (place % count, count))
 
     def submit(self, unit: Unit, folder: Path) -> Future[Outcome]:
