@@ -15,7 +15,7 @@ A new task is one frozen subclass of `Task`, with the path of its own MJCF file 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class _Upright(_Noisy):
     def reward_and_terminated(self, xp: Any, before: Physics, after: Physics, action: Array) -> tuple[Array, Array]:
         """The reward above; ends when unhealthy."""
         healthy = self.healthy(xp, after)
-        alive = _bonus(xp, self.version, healthy, 1.0)
+        alive = _bonus(self.version, healthy, 1.0)
         return _x_velocity(before, after, self.dt) + alive - _control_cost(xp, action, 1e-3), ~healthy
 
 
@@ -134,12 +134,13 @@ class Hopper(_Upright):
     xml: str = "hopper.xml"
     max_contacts: int = 14
     max_constraints: int = 41
+    lowest: ClassVar = np.array([[0.7, -0.2, *[-100.0] * 9]])
+    highest: ClassVar = np.array([[np.inf, 0.2, *[100.0] * 9]])
 
     def healthy(self, xp: Any, physics: Physics) -> Array:
         """Z > 0.7, |torso angle| < 0.2, and all of the state but x and z within ±100."""
-        z, angle = physics.qpos[:, 1], physics.qpos[:, 2]
-        rest = xp.concatenate([physics.qpos[:, 2:], physics.qvel], axis=-1)
-        return (z > 0.7) & (abs(angle) < 0.2) & (abs(rest) < 100).all(axis=-1)
+        state = xp.concatenate([physics.qpos[:, 1:], physics.qvel], axis=-1)
+        return ((state > self.lowest) & (state < self.highest)).all(axis=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +240,7 @@ class InvertedDoublePendulum(_Noisy):
         tip, v = after.derived["site_xpos"][:, 0], after.qvel
         x, y = tip[:, 0], tip[:, 2]
         terminated = y <= 1
-        alive = _bonus(xp, self.version, ~terminated, 10.0)
+        alive = _bonus(self.version, ~terminated, 10.0)
         distance = 0.01 * x**2 + (y - 2) ** 2
         speed = 1e-3 * v[:, 1] ** 2 + 5e-3 * v[:, 2] ** 2
         return alive - distance - speed, terminated
@@ -281,7 +282,7 @@ class Ant(_Noisy):
         cost = _control_cost(xp, action, 0.5)
         if self.version == 5:
             cost = cost + 5e-4 * xp.square(self._contact_forces(after)).sum(axis=-1)
-        return velocity + _bonus(xp, self.version, healthy, 1.0) - cost, ~healthy
+        return velocity + _bonus(self.version, healthy, 1.0) - cost, ~healthy
 
     def _contact_forces(self, physics: Physics) -> Array:
         """Clipped external forces, [n, 6 nbody]; the first six are the world's."""
@@ -294,9 +295,9 @@ def _x_velocity(before: Physics, after: Physics, dt: float) -> Array:
     return (after.qpos[:, 0] - before.qpos[:, 0]) / dt
 
 
-def _bonus(xp: Any, version: int, healthy: Array, bonus: float) -> Array:
+def _bonus(version: int, healthy: Array, bonus: float) -> Array:
     """What is paid for a healthy step [n]: in v4 even for the one that ends the episode, in v5 not."""
-    return bonus if version == 4 else xp.where(healthy, bonus, 0.0)
+    return bonus if version == 4 else bonus * healthy
 
 
 def _control_cost(xp: Any, action: Array, weight: float) -> Array:
