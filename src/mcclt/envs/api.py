@@ -92,7 +92,8 @@ class Step(NamedTuple):
     """[n] bool: the time limit cut the episode; the value after it is that of `next_obs`. Never true
     together with `terminated`."""
     next_obs: np.ndarray
-    """[n, O] float32: the true successor; equals `obs` except where an episode ended."""
+    """[n, O] float32: the true successor; equals `obs` except where an episode ended. Where none did, it may be the
+    same array."""
 
 
 class VectorEnv(ABC):

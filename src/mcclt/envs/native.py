@@ -201,7 +201,7 @@ class NativeVectorEnv(MujocoVectorEnv):
             np, self._task, self._limit, before, self._simulator.physics, action, self._elapsed
         )
         next_obs, ended = successor.astype(np.float32), terminated | truncated
-        obs = self.restart(ended) if np.count_nonzero(ended) else next_obs.copy()  # quicker than `any`
+        obs = self.restart(ended) if np.count_nonzero(ended) else next_obs  # quicker than `any`
         return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
 
     def restart(self, which: np.ndarray) -> np.ndarray:

@@ -204,14 +204,15 @@ def collect(
         next_obs = step.next_obs.reshape(agents, n_envs, -1)
         terminated = step.terminated.reshape(agents, n_envs)
         truncated = step.truncated.reshape(agents, n_envs)
-        due = stats.due() & ~(terminated | truncated)
-        cutting = np.count_nonzero(due) > 0
+        cutting = np.count_nonzero(stats.cut_at) > 0  # some first episodes run still
         if cutting:
+            due = stats.due() & ~(terminated | truncated)
+            cutting = np.count_nonzero(due) > 0
             truncated = truncated | due
 
         obs_buffer[:, t], action_buffer[:, t], reward_buffer[:, t] = obs, action, reward
         terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
-        obs = step.obs.reshape(agents, n_envs, -1)
+        obs = next_obs if step.obs is step.next_obs else step.obs.reshape(agents, n_envs, -1)
         stats.add(reward, terminated, truncated)
         if found := find_faults(env, reward, next_obs, obs, t):
             obs = settle(found)
@@ -265,7 +266,7 @@ def find_faults(
 ) -> list[Fault]:
     """The first fault of each agent at this step; only of the environments `among` [A, E], if given."""
     raised = env.faults()
-    if not raised and all_finite(next_obs) and all_finite(obs) and all_finite(reward):
+    if not raised and all_finite(next_obs) and (obs is next_obs or all_finite(obs)) and all_finite(reward):
         return []
     bad = is_fault(env, reward, next_obs, obs)
     bad = bad if among is None else bad & among
