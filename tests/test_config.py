@@ -158,6 +158,10 @@ def test_only_ppo_does_without_a_target_for_the_kl() -> None:
     assert AgentConfig(target_kl=None).target_kl is None
     with pytest.raises(ConfigError, match=r"^target_kl = None is not allowed: it must be more than 0 for trpo, .*\.$"):
         AgentConfig(algo="trpo", target_kl=None)
+    with pytest.raises(
+        ConfigError, match=r"^target_kl_end = 0.0 is not allowed: it must be unset where target_kl is\.$"
+    ):
+        AgentConfig(target_kl=None, target_kl_end=0.0)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ class AgentConfig:
     """Initial log standard deviation of the Gaussian policy."""
     target_kl: float | None = 0.01
     """PPO stops iterating at 1.5 times this (unset: never); TRPO's step keeps the mean KL below it."""
+    target_kl_end: float | None = None
+    """target_kl after linear decay over decay_steps; unset: constant."""
     learning_rate: float = 3e-4
     """PPO: Adam's learning rate for the policy."""
     learning_rate_end: float | None = None
@@ -107,7 +109,7 @@ class AgentConfig:
     max_grad_norm: float | None = None
     """Gradients of PPO's policy and of the critic are clipped to this norm; unset: no limit."""
     decay_steps: int | None = None
-    """Environment steps over which learning rates decay; unset: the --steps the run was started with."""
+    """Environment steps over which learning rates and target_kl decay; unset: the --steps the run was started with."""
     members: int | None = None
     """Number of critics, each on its own part of the batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
@@ -154,7 +156,13 @@ class AgentConfig:
         )
         require_each(self, positive, lambda x: x > 0, "more than 0")
         require_each(self, "target_kl max_grad_norm decay_steps", lambda x: x > 0, "more than 0, or unset")
-        require_each(self, "learning_rate_end critic_learning_rate_end", lambda x: x >= 0, "0 or more, or unset")
+        ends = "learning_rate_end target_kl_end critic_learning_rate_end"
+        require_each(self, ends, lambda x: x >= 0, "0 or more, or unset")
+        require(
+            self.target_kl_end is None or self.target_kl is not None,
+            f"target_kl_end = {self.target_kl_end}",
+            "unset where target_kl is",
+        )
         require(
             self.algo != "trpo" or self.target_kl is not None,
             "target_kl = None",
@@ -192,7 +200,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "policy": (
         *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "policy_head"),
-        *("policy_bins", "log_std_init", "target_kl", "learning_rate", "learning_rate_end"),
+        *("policy_bins", "log_std_init", "target_kl", "target_kl_end", "learning_rate", "learning_rate_end"),
         *("policy_iterations", "clip_range", "ent_coef"),
         *("normalize_advantage", "recompute_advantages", "minibatch_size", "max_grad_norm", "decay_steps"),
         *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
@@ -320,7 +328,8 @@ def with_decay(config: RunConfig) -> RunConfig:
 
 def settled(agent: AgentConfig, steps: int) -> AgentConfig:
     """With the length of its decay, if it has any: that of the run unless said."""
-    decays = agent.learning_rate_end is not None or agent.critic_learning_rate_end is not None
+    ends = (agent.learning_rate_end, agent.target_kl_end, agent.critic_learning_rate_end)
+    decays = any(end is not None for end in ends)
     return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
 
 

@@ -1,5 +1,7 @@
 """PPO and TRPO against float64 NumPy: gradients by central differences, Adam and conjugate gradients by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +203,19 @@ def test_ppo_ignores_samples_of_weight_zero():
     update = jax.jit(ppo.update)
     a, b, c = (update(params, ppo.init(params), s)[0] for s in (off, other, sample))
     assert bits(a) == bits(b) != bits(c)
+
+
+def test_the_kl_limit_decays():
+    # Three quarters of the way from 0.02 to 0 the limit is 0.005, for PPO's stop and for TRPO's step.
+    params, sample = problem(GAUSSIAN, 4)
+    late, decay = sample._replace(progress=jnp.float32(0.75)), {"target_kl": 0.02, "target_kl_end": 0.0}
+    for run in (partial(run_ppo, learning_rate=0.02), run_trpo):
+        then, begin, first = (
+            run(GAUSSIAN, params, now, **settings)
+            for now, settings in ((late, decay), (sample, decay), (late, {"target_kl": 0.02}))
+        )
+        assert bits(then) == bits(run(GAUSSIAN, params, sample, target_kl=0.005))
+        assert bits(begin) == bits(first) != bits(then)
 
 
 # --- TRPO --------------------------------------------------------------------------------------------------

@@ -17,7 +17,12 @@ from mcclt.storage.configuration import from_dict
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
 
-SET: dict[str, Any] = {"learning_rate_end": 1e-4, "critic_learning_rate_end": 1e-4, "decay_steps": 100}
+SET: dict[str, Any] = {
+    "learning_rate_end": 1e-4,
+    "target_kl_end": 1e-3,
+    "critic_learning_rate_end": 1e-4,
+    "decay_steps": 100,
+}
 SET |= {"max_grad_norm": 0.5, "crossing_error": 10.0, "ent_coef": 0.01, "critic_gae_lambda": 0.9, "critic_w_tar": 0.8}
 """Numbers that are unset or 0 by default, so that they are there to differ in."""
 
@@ -105,7 +110,8 @@ def test_every_number_reaches_the_agent(algo: str) -> None:
             state, _ = update(state, rollout)
         return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.policy, state.critic))]
 
-    own, drastic = numbers(learner.config), DRASTIC | {"target_kl": -1.0 if algo == "ppo" else 1e-6}
+    stops = {"target_kl": -1.0, "target_kl_end": -100.0} if algo == "ppo" else {"target_kl": 1e-6}
+    own, drastic = numbers(learner.config), DRASTIC | stops
     undisturbed = become(own)
     assert undisturbed == become(own)
     for name in sorted(NUMBERS):

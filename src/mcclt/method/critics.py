@@ -155,7 +155,7 @@ def fit(
         progress: how far the decay of the learning rate has come, 0 to 1.
     """
     config, size = critic.config, critic.config.minibatch_size
-    rate = optimisers.rate(config.critic_learning_rate, config.critic_learning_rate_end, progress)
+    rate = optimisers.decayed(config.critic_learning_rate, config.critic_learning_rate_end, progress)
 
     def step(carry: tuple[Any, Any], parts: tuple[Sample, ...]) -> tuple[Any, Any]:
         params, opt_state = carry

@@ -1,4 +1,4 @@
-"""Optimisers: Adam, with a rate that may fall and a limit on the gradient's length."""
+"""Optimisers: Adam, with a limit on the gradient's length, and settings that decay while an agent learns."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ ADAM = optax.chain(optax.scale_by_adam())
 
 
 def progress(update: jax.Array, steps_per_update: int, decay_steps: ArrayLike | None) -> jax.Array:
-    """How far the decay of learning rates has come when an agent makes its update number `update` (from 0): 0 to 1.
+    """How far the decay of settings has come when an agent makes its update number `update` (from 0): 0 to 1.
 
-    The first update is made at the full rate; the last of `decay_steps` steps is one update away from the end.
+    The first update is made at the full value; the last of `decay_steps` steps is one update away from the end.
     """
     if decay_steps is None:
         return jnp.zeros(())
     return jnp.clip(update * steps_per_update / decay_steps, 0.0, 1.0)
 
 
-def rate(first: ArrayLike, last: ArrayLike | None, progress: ArrayLike | None) -> ArrayLike:
-    """A learning rate that falls (or grows) linearly from `first` to `last`, or stays."""
+def decayed(first: ArrayLike, last: ArrayLike | None, progress: ArrayLike | None) -> ArrayLike:
+    """A setting that falls (or grows) linearly from `first` to `last`, or stays."""
     return first if last is None else first + (last - first) * progress  # type: ignore[operator]
 
 

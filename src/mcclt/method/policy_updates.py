@@ -30,7 +30,7 @@ class PolicySample(NamedTuple):
     key: jax.Array | None = None
     """[] for an update that draws something: what it draws with."""
     progress: ArrayLike | None = 0.0
-    """[] how far the decay of learning rates has come, 0 to 1."""
+    """[] how far the decay of learning rates and of the KL has come, 0 to 1."""
     log_prob: jax.Array | None = None
     """[B] of the actions when they were drawn, for a pass of PPO."""
 
@@ -116,15 +116,18 @@ class Ppo:
 
     def one_pass(self, now: Passes, sample: PolicySample) -> Passes:
         """One pass over a batch with its `log_prob`, or one step on all of it; stops where the KL says so."""
-        size = self.config.minibatch_size
-        rate = optimisers.rate(self.config.learning_rate, self.config.learning_rate_end, sample.progress)
+        config, size = self.config, self.config.minibatch_size
+        rate = optimisers.decayed(config.learning_rate, config.learning_rate_end, sample.progress)
+        limit = None if config.target_kl is None else 1.5 * decayed_kl(config, sample)
         if size is None:
-            return self._step(now, sample, rate)
+            return self._step(now, sample, rate, limit)
         assert sample.key is not None
         key = jax.random.fold_in(sample.key, now.steps)
         batches = minibatches.shuffled(key, sample._replace(key=None, progress=None), size)
         steps = sample.obs.shape[0] // size
-        return self._repeat(steps, lambda j, now: self._step(now, jax.tree.map(lambda x: x[j], batches), rate), now)
+        return self._repeat(
+            steps, lambda j, now: self._step(now, jax.tree.map(lambda x: x[j], batches), rate, limit), now
+        )
 
     def _repeat(self, times: int, body: Callable[[Any, Passes], Passes], now: Passes) -> Passes:
         """`body` so many times, but no longer than the KL allows: most updates of the paper use 10 to 70 of 80.
@@ -139,11 +142,11 @@ class Ppo:
             (0, now),
         )[1]
 
-    def _step(self, now: Passes, sample: PolicySample, rate: ArrayLike) -> Passes:
+    def _step(self, now: Passes, sample: PolicySample, rate: ArrayLike, limit: jax.Array | None) -> Passes:
         config, before = self.config, (now.params, now.opt_state)
         (_, (loss, kl, clipped)), grads = jax.value_and_grad(self.loss, has_aux=True)(now.params, sample)
         # Found before the step: this gradient is not used.
-        stopped = jnp.array(False) if config.target_kl is None else kl > 1.5 * config.target_kl
+        stopped = jnp.array(False) if limit is None else kl > limit
         after = optimisers.step(now.params, grads, now.opt_state, rate, config.max_grad_norm)
         params, opt_state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), before, after)
         first = jnp.where(now.steps == 0, loss, now.loss)
@@ -168,8 +171,7 @@ class Trpo:
     def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
         """One step, or exactly the old parameters where none satisfies the constraint and improves."""
         config, policy = self.config, self.policy
-        delta = config.target_kl
-        assert delta is not None
+        delta = decayed_kl(config, sample)
         theta, unravel = ravel_pytree(params)
         dist_old = policy.distribution(params, sample.obs)
         log_prob_old = policy.log_prob(dist_old, sample.action)
@@ -218,6 +220,12 @@ class Trpo:
             "train/line_search_accepted": accepted.astype(jnp.float32),
         }
         return new_params, opt_state, metrics
+
+
+def decayed_kl(config: AgentConfig, sample: PolicySample) -> jax.Array:
+    """[] target_kl at this update."""
+    assert config.target_kl is not None
+    return jnp.asarray(optimisers.decayed(config.target_kl, config.target_kl_end, sample.progress))
 
 
 POLICY_UPDATES: dict[str, type] = {"ppo": Ppo, "trpo": Trpo}

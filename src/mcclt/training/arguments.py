@@ -24,6 +24,7 @@ class Settings(TypedDict, total=False):
     policy_bins: int
     log_std_init: float
     target_kl: float | None
+    target_kl_end: float | None
     learning_rate: float
     learning_rate_end: float | None
     policy_iterations: int
