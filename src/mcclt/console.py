@@ -24,10 +24,11 @@ def plain_console() -> "Console":
     return Console(highlight=False, markup=False, emoji=False, width=None if known else WIDE)
 
 
-def say(console: "Console", text: str) -> None:
-    """Prints sentences: folded on a terminal, as they are elsewhere."""
-    text = folded(text, console.width) if console.is_terminal else text
-    console.print(text, soft_wrap=True, markup=False, emoji=False, highlight=False)
+def say(console: "Console", *texts: str) -> None:
+    """Prints sentences, each text on lines of its own: folded on a terminal, as they are elsewhere."""
+    for text in texts:
+        shown = folded(text, console.width) if console.is_terminal else text
+        console.print(shown, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 def folded(text: str, width: int) -> str:

@@ -103,5 +103,5 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
                 words += [f"{score(d.low, '+')} … {score(d.high, '+')}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
             table.add_row(*words)
         console.print(table)
-    for why in dict.fromkeys(r.against.why for rows in found.values() for r in rows if r.against and r.against.why):
-        say(console, why)
+    why = (r.against.why for rows in found.values() for r in rows if r.against and r.against.why)
+    say(console, *dict.fromkeys(why))

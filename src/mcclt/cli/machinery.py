@@ -192,8 +192,7 @@ def end(store: "Store", tally: "Tally", console: "Console") -> None:
     if tally.elsewhere:
         say(console, f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
     results = store.load()
-    for sentence in (*results.problems, *results.notes):
-        say(console, sentence)
+    say(console, *results.problems, *results.notes)
     say(console, f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}")
     if results.series or results.timings:
         say(console, f"Report: {report.write(results, store.path / 'report')}")

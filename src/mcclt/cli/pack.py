@@ -30,13 +30,7 @@ class Pack(Command):
         from mcclt.experiments.store import Store
 
         done = (pack.unpack if self.unpack else pack.pack)(Store(self.store))
-        console = plain_console()
-        for sentence in done.problems:
-            say(console, sentence)
-        say(
-            console,
-            f"{count(done.cells, 'cell')} {'unpacked' if self.unpack else 'packed'}: "
-            f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB."
-            if done.cells
-            else f"Nothing to {'unpack' if self.unpack else 'pack'}.",
-        )
+        word = "unpack" if self.unpack else "pack"
+        sizes = f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB"
+        outcome = f"{count(done.cells, 'cell')} {word}ed: {sizes}." if done.cells else f"Nothing to {word}."
+        say(plain_console(), *done.problems, outcome)

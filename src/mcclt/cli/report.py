@@ -53,7 +53,7 @@ class Report(Command):
 
         results = Store(self.store[0]).load()
         path = report.write(results, folder)
-        _say(path, [*results.problems, *results.notes])
+        say(plain_console(), *results.problems, *results.notes, f"Report: {path}")
 
     def _of_runs(self, paths: Sequence[Path], folder: Path) -> None:
         """Once, or again and again until the last of them has its final episodes."""
@@ -67,7 +67,7 @@ class Report(Command):
             if found.results.series or not on:
                 path = training.write(found, folder, EVERY if on else 0)
                 if not told:
-                    _say(path, [*found.notes, *found.results.notes])
+                    say(console, *found.notes, *found.results.notes, f"Report: {path}")
                     if on:
                         console.print(
                             f"It is written again every {EVERY} seconds until the run ends; Ctrl-C ends that."
@@ -90,10 +90,3 @@ def _wait(paths: Sequence[Path]) -> None:
         say(plain_console(), f"Waiting for the run {path} to begin; Ctrl-C ends that.")
         while not (path / "config.json").is_file():
             time.sleep(1)
-
-
-def _say(path: Path, sentences: Sequence[str]) -> None:
-    console = plain_console()
-    for sentence in sentences:
-        say(console, sentence)
-    say(console, f"Report: {path}")

@@ -106,8 +106,7 @@ class Train(Command, RunConfig, AgentConfig):
                 say(console, f"Resuming {self.resume} at {job.trainer.step:,} steps.")
             elif not self.quiet:
                 show_config(console, job.trainer.config, job.trainer.spec.engine)
-            for note in job.notes:
-                say(console, note)
+            say(console, *job.notes)
             _train(job, console, self.quiet)
 
     def settings(self, cls: type) -> dict[str, Any]:

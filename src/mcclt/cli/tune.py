@@ -221,8 +221,7 @@ class Tune(Machinery):
             setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
             cells = [(setup, seed) for setup in setups for seed in seeds]
             store = Store(self.store / "confirmed", create=True)
-            for sentence in self.compute(store, cells, console).failures:
-                say(console, sentence)
+            say(console, *self.compute(store, cells, console).failures)
             found = confirm.outcome(store, cells, best)
             winner = next((one.trial for one in found if one.trial is not None), winner)
             _show_confirmed(found, console)

@@ -77,8 +77,7 @@ class Watch(Command):
                 also = f"with {'the most likely' if self.sample else 'sampled'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
                 say(console, f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.")
-        for note in dict.fromkeys(r.note for r in recordings if r.note):
-            say(console, note)
+        say(console, *dict.fromkeys(r.note for r in recordings if r.note))
         page = watch.write(recordings, out)
         say(console, f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
         if self.open and filming.has_screen():
