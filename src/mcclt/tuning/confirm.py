@@ -4,6 +4,7 @@ The default is what `mcclt train` takes for the task and the algorithm when noth
 """
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,23 +105,10 @@ def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
             lines.append(
                 f"# On {one.summary.n} fresh seeds {what} gave {one.summary.mean:,.1f}{spread} (standard error)."
             )
-    return "\n".join(
-        [*lines, f"task = {_toml(plan.task)}", *(f"{n} = {_toml(v)}" for n, v in sorted(trial.settings.items())), ""]
-    )
-
-
-def _toml(value: object) -> str:
-    match value:
-        case None:
-            return f'"{UNSET}"'
-        case bool():
-            return str(value).lower()
-        case tuple() | list():
-            return f"[{', '.join(map(_toml, value))}]"
-        case str():
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        case _:
-            return str(value)
+    settings = {"task": plan.task} | dict(sorted(trial.settings.items()))
+    # Words, numbers and lists are written in TOML as in JSON; what is unset has a word.
+    lines += [f"{n} = {json.dumps(UNSET if v is None else v, ensure_ascii=False)}" for n, v in settings.items()]
+    return "\n".join([*lines, ""])
 
 
 def changed(settings: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
