@@ -15,8 +15,8 @@ import tyro
 from mcclt.experiments.analysis import aggregates, stats, texts
 from mcclt.experiments.figures import style
 from mcclt.experiments.results import Results, Series
-from mcclt.experiments.setups import bare_task
 from mcclt.experiments.store import Store
+from mcclt.presets import bare_task
 
 KEPT = Path(__file__).resolve().parent / "results" / "returns"
 TO_BEAT = {

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mcclt.experiments.results import Series
-from mcclt.experiments.setups import bare_task
+from mcclt.presets import bare_task
 
 
 @functools.cache

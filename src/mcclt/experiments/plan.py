@@ -10,8 +10,9 @@ from typing import Any
 from mcclt.config import AgentConfig
 from mcclt.errors import UnknownNameError
 from mcclt.experiments.results import Results
-from mcclt.experiments.setups import PAPER_TASKS, bare_task, make_setup, task_id
+from mcclt.experiments.setups import PAPER_TASKS, make_setup, task_id
 from mcclt.experiments.store import Cell
+from mcclt.presets import bare_task
 
 ALGOS = ("ppo", "trpo")
 

@@ -13,7 +13,8 @@ import numpy as np
 from mcclt.config import VARIANTS
 from mcclt.errors import MccltError
 from mcclt.experiments.analysis.texts import count
-from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, bare_task, make_setup
+from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, make_setup
+from mcclt.presets import bare_task
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -13,6 +13,7 @@ from mcclt import presets
 from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override
 from mcclt.envs import own
 from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.presets import bare_task
 
 PAPER_TASKS = (
     "BipedalWalker-v3",
@@ -203,8 +204,3 @@ def task_id(name: str) -> str:
     if re.search(r"-v[0-9]+$", name) is None and own.FORM.fullmatch(name) is None:
         raise UnknownNameError("task", name, bare, "Or give an id with its version, such as Hopper-v5.")
     return name
-
-
-def bare_task(task: str) -> str:
-    """Hopper-v4 → Hopper: the name in the paper's tables."""
-    return task.rsplit("-v", 1)[0]

@@ -24,7 +24,7 @@ from mcclt.experiments.analysis.texts import count, hardware, interval, number, 
 from mcclt.experiments.filling import few_of, fills, whole
 from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import NAMES, Results, Series, grouped, variant_label
-from mcclt.experiments.setups import bare_task
+from mcclt.presets import bare_task
 
 ALGOS = ("trpo", "ppo")
 """In the paper's order."""

@@ -26,13 +26,18 @@ _BEST = {
 }
 
 
+def bare_task(task: str) -> str:
+    """Hopper-v4 → Hopper: the name in the paper's tables."""
+    return task.rsplit("-v", 1)[0]
+
+
 def paper(task: str, algo: str, critic: str) -> dict[str, Any]:
     """The authors' best configuration for a task of the paper.
 
     The widths of the baseline and of QR are not published; they take the MC-CLT column's. TRPO's step is as long as in
     the authors' code, which the published returns come from: see `kl_over_actions`.
     """
-    name = _bare(task)
+    name = bare_task(task)
     if name not in _BEST:
         raise UnknownNameError("task of the paper", name, _BEST, "--preset paper exists only for these.")
     column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
@@ -43,7 +48,7 @@ def paper(task: str, algo: str, critic: str) -> dict[str, Any]:
 
 def has_paper(task: str) -> bool:
     """Whether the authors publish a configuration for a task."""
-    return _bare(task) in _BEST
+    return bare_task(task) in _BEST
 
 
 def modern(task: str, algo: str, critic: str) -> dict[str, Any]:
@@ -58,7 +63,7 @@ def modern(task: str, algo: str, critic: str) -> dict[str, Any]:
 
 def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
     """The best known settings of an algorithm on one of the eight tasks: another preset, and what differs from it."""
-    found, name = _file("tuned").get(algo, {}), _bare(task)
+    found, name = _file("tuned").get(algo, {}), bare_task(task)
     if name not in found:
         best = algorithm("tuned", task, "")
         hint = f"On {name} take --algo {best}." if best else "Take --preset modern, or search with `mcclt tune`."
@@ -83,13 +88,9 @@ def settings(name: str | None, task: str, algo: str, critic: str) -> tuple[dict[
 
 def algorithm(name: str | None, task: str, default: str) -> str:
     """The algorithm of a run that names none: with `tuned` the better one on the task."""
-    return _file("tuned")["best"].get(_bare(task), default) if name == "tuned" else default
+    return _file("tuned")["best"].get(bare_task(task), default) if name == "tuned" else default
 
 
 @functools.cache
 def _file(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def _bare(task: str) -> str:
-    return task.rsplit("-v", 1)[0]

@@ -21,7 +21,8 @@ from mcclt.experiments.analysis.texts import count, interval, means, p_text, spa
 from mcclt.experiments.filling import few_of, fill, part_of, whole
 from mcclt.experiments.paper import paper_results
 from mcclt.experiments.results import Result, Results, variant_label
-from mcclt.experiments.setups import PAPER_TASKS, bare_task
+from mcclt.experiments.setups import PAPER_TASKS
+from mcclt.presets import bare_task
 
 MARGIN = 0.1
 """Differences below a tenth of the baseline's score count as none, where a claim is that something does not matter."""

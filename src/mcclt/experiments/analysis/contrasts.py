@@ -16,7 +16,8 @@ from mcclt.experiments.analysis import speed, stats
 from mcclt.experiments.analysis.texts import count, number, p_text, signed
 from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.results import Results, Series, variant_label
-from mcclt.experiments.setups import PAPER_TASKS, bare_task
+from mcclt.experiments.setups import PAPER_TASKS
+from mcclt.presets import bare_task, has_paper
 
 ALPHA = 0.05
 """The paper's level of significance, and ours."""
@@ -104,9 +105,8 @@ def contrast_text(c: Contrast) -> str:
 
 def scope(tested: Sequence[Contrast]) -> str:
     """For people: 4 of the paper's 16 settings and 2 others."""
-    names = {bare_task(task) for task in PAPER_TASKS}
-    total = len(names) * len(plan.ALGOS)
-    ours = [c for c in tested if bare_task(c.task) in names and c.algo in plan.ALGOS]
+    total = len(PAPER_TASKS) * len(plan.ALGOS)
+    ours = [c for c in tested if has_paper(c.task) and c.algo in plan.ALGOS]
     covered, others = {(bare_task(c.task), c.algo) for c in ours}, len(tested) - len(ours)
     versions = len(tested) - others - len(covered)
     parts = [f"{len(covered)} of the paper's {total} settings"] if covered else []

@@ -15,7 +15,7 @@ import numpy as np
 from mcclt.experiments.analysis import meta, speed, stats
 from mcclt.experiments.analysis.contrasts import Contrast, contrasts
 from mcclt.experiments.results import Results, grouped
-from mcclt.experiments.setups import bare_task
+from mcclt.presets import bare_task
 
 CLAIMS = (("mcclt", "plain"), ("mcclt", "qr"), ("mcclt", "mcclt-nw"), ("mcclt", "ensemble"), ("mcclt", "explore"))
 """Which variant should beat which."""
