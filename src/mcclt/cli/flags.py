@@ -19,19 +19,14 @@ class Spelling(NamedTuple):
     allowed: str = ""
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Words between commas."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def names(text: str, between: str = ",") -> tuple[str, ...]:
+    """Words between commas, or between what another pattern finds."""
+    return tuple(part.strip() for part in re.split(between, text) if part.strip())
 
 
 def paths(text: str) -> tuple[Path, ...]:
     """Paths between commas; one that is there may have commas of its own."""
     return (Path(text),) if Path(text).exists() else tuple(map(Path, names(text)))
-
-
-def variants(text: str) -> tuple[str, ...]:
-    """Words between commas, where a number goes with the word before it: mcclt@critic_hidden=64,64,plain."""
-    return tuple(part.strip() for part in re.split(r",(?!\s*[0-9])", text) if part.strip())
 
 
 def seeds_of(seeds: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
@@ -42,14 +37,12 @@ def seeds_of(seeds: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def widths(text: str) -> tuple[int, ...]:
-    """Whole numbers between commas."""
-    return tuple(int(part) for part in text.split(","))
-
-
 Comma = Annotated[tuple[str, ...], Spelling("A,B,...", names)]
-Variants = Annotated[tuple[str, ...], Spelling("A,B,...", variants)]
-Widths = Annotated[tuple[int, ...], Spelling("N,N,...", widths, "widths such as 64,32")]
+Variants = Annotated[tuple[str, ...], Spelling("A,B,...", lambda text: names(text, r",(?!\s*[0-9])"))]
+"""A number goes with the word before it: mcclt@critic_hidden=64,64,plain."""
+Widths = Annotated[
+    tuple[int, ...], Spelling("N,N,...", lambda text: tuple(map(int, text.split(","))), "widths such as 64,32")
+]
 Steps = Annotated[int, Spelling("STEPS", parse_steps)]
 Seeds = Annotated[tuple[int, ...], Spelling("SEEDS", parse_seeds)]
 

@@ -104,7 +104,9 @@ class Machinery(Command):
     @property
     def on_gpu(self) -> bool:
         """Whether agents train on a GPU: this machine's, or one that is asked of Ray."""
-        return has_gpu() if self.backend == "local" else self.gpus > 0
+        from mcclt.training.population import on_cpu
+
+        return not on_cpu() if self.backend == "local" else self.gpus > 0
 
     def compute(self, store: "Store", cells: Sequence["Cell"], console: "Console") -> "Tally":
         """Computes what is missing."""
@@ -206,13 +208,6 @@ def interrupted(error: KeyboardInterrupt, console: "Console") -> SystemExit:
     """Says how to continue, with the command that was typed; what to raise."""
     say(console, f"\nInterrupted; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
     return SystemExit(interrupts.exit_code(error))
-
-
-def has_gpu() -> bool:
-    """Whether JAX found one."""
-    from mcclt.training.population import on_cpu
-
-    return not on_cpu()
 
 
 def _has_mps() -> bool:

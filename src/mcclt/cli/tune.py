@@ -1,7 +1,6 @@
 """`mcclt tune`."""
 
 import contextlib
-import re
 import shlex
 import tempfile
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Positional
 
-from mcclt.cli.flags import Spelling, Steps, seeds_of
+from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery, interrupted
 from mcclt.config import parse_steps, require
 from mcclt.console import plain_console, say
@@ -30,14 +29,9 @@ LOOK = 4
 """Updates after which the speed is known."""
 
 
-def _fixes(text: str) -> tuple[str, ...]:
-    """Changes between commas: gamma=0.99,policy_hidden=64,64."""
-    return tuple(part.strip() for part in re.split(r",(?=\s*[a-z_]+=)", text) if part.strip())
-
-
-def _rungs(text: str) -> tuple[int, ...]:
-    """Numbers of steps between commas."""
-    return tuple(parse_steps(part) for part in text.split(","))
+Rungs = Annotated[tuple[int, ...], Spelling("STEPS,...", lambda text: tuple(map(parse_steps, text.split(","))))]
+Fixes = Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", lambda text: names(text, r",(?=\s*[a-z_]+=)"))]
+"""Changes such as gamma=0.99,policy_hidden=64,64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +51,7 @@ class Tune(Machinery):
     """Agents per setting in the search; their score is the interquartile mean."""
     steps: Steps = 1_000_000
     """Environment steps of settings that survive to the end."""
-    rungs: Annotated[tuple[int, ...], Spelling("STEPS,...", _rungs)] = ()
+    rungs: Rungs = ()
     """Steps at which settings are compared; unset: a fifth, two fifths and all of --steps (pbt: every twentieth)."""
     keep: int = 3
     """At every rung one in this many settings continues."""
@@ -69,7 +63,7 @@ class Tune(Machinery):
     """end: mean return of the last episodes; area: of all episodes, so that learning early counts."""
     space: Path | None = None
     """A TOML file with [search], [fixed] and, if you like, a preset as base; unset: the algorithm's own, on modern."""
-    fix: Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", _fixes)] = ()
+    fix: Fixes = ()
     """Settings to fix rather than search."""
     confirm: int = 3
     """How many of the best to train again on fresh seeds, beside the defaults of `mcclt train`; 0: none."""
