@@ -78,13 +78,8 @@ def measure(task: str, algo: str, updates: int, width: int, population: int) -> 
 
 
 def best_of(function: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of several calls, after one that compiles."""
-
-    def call() -> None:
-        jax.block_until_ready(function())
-
-    call()
-    return min(timeit.repeat(call, repeat=repeats, number=1))
+    """Seconds of the fastest of several calls, besides a first one that compiles."""
+    return min(timeit.repeat(lambda: jax.block_until_ready(function()), repeat=1 + repeats, number=1))
 
 
 def gemm_peak() -> float:
