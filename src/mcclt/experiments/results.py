@@ -3,8 +3,8 @@
 import collections
 import functools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -150,18 +150,19 @@ class Results:
     path: Path | None = None
     reproduction: bool = True
     """Whether they are of the paper, and not somebody's own comparison."""
-    _main: dict[tuple[str, str, str], Series] = field(default_factory=dict, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Chooses the series that stands for each (task, algo, variant)."""
-        for setting in self.settings:
-            members = [s for s in self.series if (s.task, s.algo) == setting]
+    @functools.cached_property
+    def _main(self) -> dict[tuple[str, str, str], Series]:
+        """The series that stands for each (task, algo, variant)."""
+        found = {}
+        for setting, members in grouped(((s.task, s.algo), s) for s in self.series).items():
             config, steps = _most_trained(members)
             best_last = sorted(
                 members,
                 key=lambda s: (config in s.configs and s.steps == steps, len(s.results), s.steps, s.digest),
             )
-            self._main.update({(*setting, one.variant): one for one in best_last})
+            found.update({(*setting, one.variant): one for one in best_last})
+        return found
 
     def main(self, task: str, algo: str, variant: str) -> Series | None:
         """The series that stands for a variant. `notes` names the others.
@@ -253,21 +254,18 @@ def _place(name: str, order: list[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _failed_episodes(results: Results) -> list[str]:
-    notes = []
+def _failed_episodes(results: Results) -> Iterator[str]:
     for s in results.series:
         failed = {r.seed: n for r in s.results if (n := int(np.isnan(r.returns).sum()))}
         if failed:
-            notes.append(
+            yield (
                 f"{s.name} on {s.task}: {sum(failed.values())} of {sum(len(r.returns) for r in s.results)} final "
                 f"episodes failed in their environment (seed {', '.join(map(str, failed))}) and are left out of the "
                 "means."
             )
-    return notes
 
 
-def _mixed_configurations(results: Results) -> list[str]:
-    notes = []
+def _mixed_configurations(results: Results) -> Iterator[str]:
     for main in results.mains:
         same = [s for s in results.series if (s.task, s.algo, s.variant) == (main.task, main.algo, main.variant)]
         differing = [k for k in main.settings if any(s.settings.get(k) != main.settings[k] for s in same)]
@@ -276,19 +274,16 @@ def _mixed_configurations(results: Results) -> list[str]:
             for s in sorted(same, key=lambda s: s is not main)
         )
         if others:
-            notes.append(
+            yield (
                 f"{main.name} on {main.task} was trained in {len(same)} configurations, which are never averaged: "
                 f"shown is {shown}; left out: {'; '.join(others)}."
             )
-    return notes
 
 
-def _mixed_provenance(results: Results) -> list[str]:
-    notes = []
+def _mixed_provenance(results: Results) -> Iterator[str]:
     for name, what in (("version", "versions of mcclt"), ("engine", "engines"), ("device", "devices")):
         for s in results.series:
             counts = collections.Counter(str(r.provenance.get(name, "unknown")) for r in s.results)
             if len(counts) > 1:
                 listed = ", ".join(f"{v} ({count(n, 'seed')})" for v, n in sorted(counts.items()))
-                notes.append(f"{s.name} on {s.task} combines seeds of several {what}: {listed}.")
-    return notes
+                yield f"{s.name} on {s.task} combines seeds of several {what}: {listed}."
