@@ -28,11 +28,9 @@ class UnknownNameError(ConfigError):
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str], hint: str = "") -> None:
         allowed = list(allowed)
-        near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
-        if not near:  # the same again without regard to case: "hopper-v5" means "Hopper-v5"
-            folded = {a.lower(): a for a in allowed}
-            near = [folded[m] for m in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)]
-        meant = f" Did you mean {near[0]!r}?" if near else ""
+        folded = {a.lower(): a for a in allowed}  # "hopper-v5" means "Hopper-v5"
+        near = difflib.get_close_matches(name.lower(), folded, n=1)
+        meant = f" Did you mean {folded[near[0]]!r}?" if near else ""
         listed = f" Allowed: {', '.join(allowed)}." if len(allowed) <= 20 else ""
         super().__init__(f"Unknown {kind} {shown(name)}.{meant}{listed}{' ' + hint if hint else ''}")
 
