@@ -20,24 +20,18 @@ DIGITS = 5
 QUANTITIES = {
     "eval/mean_reward": "Return of the deterministic policy (evaluation)",
     "rollout/ep_rew_mean": "Return while training",
+    "value/mean": "Predicted value",
     "value/std": "Predicted spread of the return",
     "value/normality_error": "Distance from normal, E",
     "weight/mean": "Mean weight of a state, w",
-}
-"""Columns of a learning curve that can be looked at, the likeliest first: its seeds are in the page too."""
-OF_A_TRAINING = {
-    "eval/mean_reward": QUANTITIES["eval/mean_reward"],
-    "rollout/ep_rew_mean": QUANTITIES["rollout/ep_rew_mean"],
-    "value/mean": "Predicted value",
-    "value/std": QUANTITIES["value/std"],
-    "value/normality_error": QUANTITIES["value/normality_error"],
-    "weight/mean": QUANTITIES["weight/mean"],
     "weight/min": "Smallest weight of a state",
     "train/explained_variance": "Explained variance of the returns",
     "train/approx_kl": "Change of the policy (KL)",
     "train/entropy": "Entropy of the policy",
 }
-"""The same for a page that shows all of them, with all seeds."""
+"""Columns of a learning curve that can be looked at, the likeliest first: its seeds are in the page too."""
+OF_A_TRAINING = ("value/mean", "weight/min", "train/explained_variance", "train/approx_kl", "train/entropy")
+"""Those that only the page of a training shows, with all seeds."""
 
 
 def curves(results: Results, training: bool = False) -> dict[str, Any]:
@@ -47,9 +41,8 @@ def curves(results: Results, training: bool = False) -> dict[str, Any]:
     `mean`, `low` and `high` are the mean and its interval (null: none); the first quantity also has its `seeds`, and
     of a `training` every one.
     """
-    titles = OF_A_TRAINING if training else QUANTITIES
     columns = {column for s in results.mains for r in s.results for column in r.curve}
-    quantities = [column for column in titles if column in columns]
+    quantities = [c for c in QUANTITIES if c in columns and (training or c not in OF_A_TRAINING)]
     evaluations = max((len(one.curve("eval/mean_reward")[0]) for one in results.mains), default=0)
     if evaluations < FEW_POINTS:  # no curve to open the page with
         quantities.sort(key=lambda column: column == "eval/mean_reward")
@@ -85,7 +78,7 @@ def curves(results: Results, training: bool = False) -> dict[str, Any]:
             for v, colour in zip(variants, colours, strict=True)
         ],
         "training": training,
-        "quantities": [{"key": column, "title": titles[column]} for column in quantities],
+        "quantities": [{"key": column, "title": QUANTITIES[column]} for column in quantities],
         "steps": [list(x) for x in steps],
         "series": series,
     }
