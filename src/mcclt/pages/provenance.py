@@ -10,7 +10,7 @@ from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments.analysis.texts import hardware
 from mcclt.experiments.filling import fill
 from mcclt.experiments.plan import describe_seconds
-from mcclt.experiments.results import Results
+from mcclt.experiments.results import Results, grouped
 
 PROPERTIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "mcclt": lambda p: p.get("version"),
@@ -38,17 +38,17 @@ def gaps(results: Results) -> dict[tuple[str, str, str], int]:
 
 def commands_that_fill(results: Results) -> list[str]:
     """One command per algorithm that adds what is missing."""
-    missing = gaps(results)
+    missing = grouped((algo, (task, variant)) for task, algo, variant in gaps(results))
     return [
-        fill(results, _each(t for t, a, _ in missing if a == algo), algo, _each(v for _, a, v in missing if a == algo))
-        for algo in _each(algo for _, algo, _ in missing)
+        fill(results, list(dict.fromkeys(task for task, _ in own)), algo, list(dict.fromkeys(v for _, v in own)))
+        for algo, own in missing.items()
     ]
 
 
 def commands_as_typed(results: Results) -> list[str]:
     """What was typed when these results were made."""
     lines = [r.provenance["command"] for s in results.series for r in s.results if r.provenance.get("command")]
-    return _each(shlex.join(map(str, line)) for line in lines)
+    return list(dict.fromkeys(shlex.join(map(str, line)) for line in lines))
 
 
 def properties(results: Results) -> dict[str, list[tuple[str, int]]]:
@@ -69,8 +69,3 @@ def properties(results: Results) -> dict[str, list[tuple[str, int]]]:
 def _moment(text: str) -> str:
     """2026-01-01T00:05:00Z → 2026-01-01 00:05."""
     return text[:16].replace("T", " ")
-
-
-def _each(items: Any) -> list[Any]:
-    """Once each, in order."""
-    return list(dict.fromkeys(items))
