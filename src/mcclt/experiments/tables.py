@@ -20,7 +20,7 @@ import numpy as np
 from mcclt.experiments.analysis import pooled, stats
 from mcclt.experiments.analysis.claims import cost_ratios, paper_cost
 from mcclt.experiments.analysis.contrasts import ALPHA, Contrast, contrasts
-from mcclt.experiments.analysis.texts import count, hardware, interval, number, p_text, span
+from mcclt.experiments.analysis.texts import count, hardware, interval, number, p_text, several, span
 from mcclt.experiments.filling import few_of, fills, whole
 from mcclt.experiments.paper import paper_entry, paper_results
 from mcclt.experiments.results import NAMES, Results, Series, grouped, variant_label
@@ -169,11 +169,6 @@ def _latex(text: str) -> str:
     return "-{}-".join(parts)  # two hyphens in a row, as in --table, would become one dash
 
 
-def several(values: Sequence[int]) -> str:
-    """For people: 30, or 10 to 30; in rising order."""
-    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
-
-
 # --- tables 1 and 3: final returns -----------------------------------------------------------------------------
 
 
@@ -295,8 +290,8 @@ def _returns(results: Results, table: str, title: str, labels: dict[str, str], a
 
 def _about(results: Results, shown: Sequence[Series], with_paper: bool) -> Iterator[str]:
     """What a reader must know of the series shown."""
-    steps, seeds = sorted({s.steps for s in shown}), sorted({len(s.results) for s in shown})
-    yield f"Ours: {several(steps)} environment steps, {several(seeds)} seed{'' if seeds == [1] else 's'}."
+    steps, seeds = {s.steps for s in shown}, {len(s.results) for s in shown}
+    yield f"Ours: {several(steps)} environment steps, {several(seeds)} seed{'' if seeds == {1} else 's'}."
     if with_paper:
         yield f"Paper: {paper_results()['steps']:,} steps, 30 settings of 100 episodes, older task versions."
     scored = [stats.finite(s.scores).size for s in shown]
@@ -377,7 +372,7 @@ def pooled_table(results: Results) -> Table:
         if answers:
             rows.append(Row(pooled.MEASURES[measure]))
             rows += [Row(variant_label(answer.b), _pooled_entries(answer)) for answer in answers]
-    tasks, settings = sorted({a.mean.tasks for a in shown}), sorted({len(a.effects) for a in shown})
+    tasks, settings = {a.mean.tasks for a in shown}, {len(a.effects) for a in shown}
     caption = (
         f"{several(settings)} settings of {several(tasks)} tasks; tasks are the unit, since PPO and TRPO on one task "
         "are not independent. Probability of improvement: that a random seed of MC-CLT beats one of the other (95 % "
@@ -391,7 +386,7 @@ def pooled_table(results: Results) -> Table:
         "as many seeds as now, would detect the difference found, were it the true one, with power 0.8.",
         "Steps are counted to the first evaluation that reaches the threshold, or to the last one if none does.",
     ]
-    if tasks[0] < 6:
+    if min(tasks) < 6:
         notes.append(
             "Few tasks: if they differ much, the bootstrap interval is too narrow; the other one keeps its level."
         )

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from mcclt.config import PAPER_VARIANTS
 from mcclt.errors import MissingExtraError
 from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, first, pooled
-from mcclt.experiments.analysis.texts import count
+from mcclt.experiments.analysis.texts import count, several
 from mcclt.experiments.cells import StoreError, refusals
 from mcclt.experiments.results import Results, Series, variant_label
 from mcclt.pages import provenance
@@ -154,8 +154,8 @@ def comparison(results: Results) -> dict[str, list[dict[str, Any]]]:
 def _summary(results: Results, finished: bool) -> str:
     agents = sum(len(s.results) for s in results.mains)
     algos = " and ".join(a.upper() for a in results.algos)
-    seeds = _range([len(s.results) for s in results.mains], str)
-    steps = _range([s.steps for s in results.mains], short)
+    seeds = several([len(s.results) for s in results.mains])
+    steps = several([s.steps for s in results.mains], short)
     if agents == 1:
         return f"One agent, {'trained' if finished else 'to be trained'} by {algos} for {steps} environment steps."
     return (
@@ -178,11 +178,6 @@ def answer_of(results: Results) -> str:
     tasks, settings = max(a.mean.tasks for a in found), max(len(a.effects) for a in found)
     scope = f"{count(tasks, 'task')} ({count(settings, 'setting')})"
     return f"Over {scope} MC-CLT's final returns are {', and '.join(parts)}."
-
-
-def _range(numbers: Sequence[int], say: Callable[[int], str]) -> str:
-    low, high = min(numbers), max(numbers)
-    return say(low) if low == high else f"{say(low)} to {say(high)}"
 
 
 def _notices(results: Results) -> list[tuple[str, str, Sequence[str]]]:

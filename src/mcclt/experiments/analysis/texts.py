@@ -1,7 +1,8 @@
 """Numbers as people read them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from mcclt.experiments.analysis import stats
 
@@ -28,7 +29,12 @@ def means(summaries: Sequence[stats.Summary], form: str) -> str:
     """The mean of one setting with its interval, or the range of several."""
     if len(summaries) == 1:
         return interval(summaries[0].mean, summaries[0].low, summaries[0].high, form)
-    ends = [f"{end(s.mean for s in summaries):{form}}".replace("-", "−") for end in (min, max)]
+    return several([s.mean for s in summaries], lambda mean: f"{mean:{form}}".replace("-", "−"))
+
+
+def several(values: Collection[Any], say: Callable[[Any], str] = "{:,}".format) -> str:
+    """For people: 30, or 10 to 30 where not all are alike."""
+    ends = [say(end(values)) for end in (min, max)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
