@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
+from mcclt.cli.tables import table_of
 from mcclt.config import require_each
 from mcclt.console import plain_console
 from mcclt.errors import ConfigError
@@ -89,8 +90,6 @@ def show_device(console: "Console", result: dict[str, Any]) -> None:
 
 def show(console: "Console", result: dict[str, Any]) -> None:
     """The figures as a table."""
-    from mcclt.cli.tables import table_of
-
     console.print(
         f"raw simulator {result['raw_steps_per_second']:,.0f} steps/s   "
         f"float32 matrix products {result['gemm_gflops']:,.0f} GFLOP/s   device {result['device']}"

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery, end
+from mcclt.cli.tables import table_of
 from mcclt.config import require
 from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
@@ -78,7 +79,6 @@ class Compare(Machinery):
 
 def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     """Each variant, and how it differs from the first of its task and algorithm."""
-    from mcclt.cli.tables import table_of
     from mcclt.experiments.analysis.first import against_first
     from mcclt.experiments.analysis.texts import count
     from mcclt.pages.rendering import score

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 
 from mcclt.cli.command import Command
+from mcclt.cli.tables import table_of
 from mcclt.console import plain_console, say
 
 EVERYWHERE = "gymnasium-async"
@@ -25,8 +26,6 @@ class Envs(Command):
         if self.json:
             print(json.dumps([row._asdict() for row in rows]))
             return
-        from mcclt.cli.tables import table_of
-
         columns = ("task", "engine", "limit", "exact resume", "also")
         table = table_of(columns, "Tasks (any other Gymnasium id works too)", left=("engine", "exact resume", "also"))
         for column in (table.columns[0], table.columns[-1]):

@@ -8,6 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
+from mcclt.cli.tables import evaluation_data, show_returns
 from mcclt.config import require
 from mcclt.console import plain_console
 
@@ -31,8 +32,6 @@ class Evaluate(Command):
     def run(self) -> None:
         """Evaluates every agent of every group."""
         import numpy as np
-
-        from mcclt.cli.tables import evaluation_data, show_returns
 
         require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         from mcclt.training.model import evaluate_policy, load

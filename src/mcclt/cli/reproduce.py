@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mcclt.cli.flags import Comma, Steps, Variants
 from mcclt.cli.machinery import Machinery, end
+from mcclt.cli.tables import table_of
 from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, UnknownNameError
 
@@ -102,7 +103,6 @@ def _ask(
     console: "Console",
 ) -> str:
     """Prints what each scale would cost, and asks which."""
-    from mcclt.cli.tables import table_of
     from mcclt.experiments import plan
     from mcclt.experiments.store import Store
 

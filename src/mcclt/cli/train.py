@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import Positional, Suppress
 
-from mcclt import presets
+from mcclt import interrupts, presets
 from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
+from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
 from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
@@ -86,7 +87,6 @@ class Train(Command, RunConfig, AgentConfig):
         """Trains, evaluates, and keeps everything in a run directory."""
         config = self.resolve() if self.resume is None else self.resumed(self.resume)
         console = plain_console()
-        from mcclt.cli.tables import show_config
         from mcclt.storage import runs
         from mcclt.training.compilation import use_cache
         from mcclt.training.job import Job
@@ -206,8 +206,6 @@ def _variant(name: str) -> dict[str, Any]:
 
 
 def _train(job: "Job", console: "Console", quiet: bool) -> None:
-    from mcclt import interrupts
-    from mcclt.cli.tables import evaluation_data, show_returns
     from mcclt.experiments.cells import plain
     from mcclt.experiments.training import probe
     from mcclt.storage.runs import checkpoints, resume_command

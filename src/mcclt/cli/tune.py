@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery, interrupted
+from mcclt.cli.tables import table_of
 from mcclt.config import parse_steps, require
 from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
@@ -248,7 +249,6 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
 
 
 def _show_best(best: "list[Trial]", console: "Console") -> None:
-    from mcclt.cli.tables import table_of
     from mcclt.tuning.confirm import changed, default_of
 
     columns = ("setting", "rungs", "score", "what it changes")
@@ -262,7 +262,6 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 
 
 def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
-    from mcclt.cli.tables import table_of
     from mcclt.pages.rendering import score
     from mcclt.tuning.confirm import default_command
 

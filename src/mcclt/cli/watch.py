@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tyro.conf import Positional
 
+from mcclt import zoo
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
 from mcclt.console import plain_console, say
@@ -108,8 +109,6 @@ class Watch(Command):
 
 def _page_of(model: Path) -> Path:
     """Where the page is unless told: in a run directory, beside a file, here for an agent of the zoo."""
-    from mcclt import zoo
-
     if model.is_dir():
         return model / "watch.html"
     beside = Path(str(model).removeprefix(zoo.PREFIX))

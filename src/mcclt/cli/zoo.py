@@ -4,7 +4,9 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
+from mcclt import zoo
 from mcclt.cli.command import Command
+from mcclt.cli.tables import table_of
 from mcclt.console import plain_console, say
 
 
@@ -17,14 +19,10 @@ class Zoo(Command):
 
     def run(self) -> None:
         """Prints the list."""
-        from mcclt import zoo
-
         cards = zoo.cards()
         if self.json:
             print(json.dumps([dataclasses.asdict(card) for card in cards]))
             return
-        from mcclt.cli.tables import table_of
-
         columns = ("agent", "learnt by", "return", "seed", "of", "size")
         title = "Pretrained agents, the median of all seeds (return: mean ± SE over episodes)"
         table = table_of(columns, title, left=("learnt by",))
