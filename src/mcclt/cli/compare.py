@@ -90,9 +90,7 @@ def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
     for task, rows in found.items():
         seeds = {row.summary.n for row in rows}
         each = f", {count(min(seeds), 'seed')} each" if len(seeds) == 1 else ""
-        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps{each}")
-        for column in table.columns[1:]:
-            column.no_wrap = True
+        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps{each}", whole=columns[1:])
         for row in rows:
             n, d = row.summary.n, row.against
             name = row.series.name if each else f"{row.series.name} ({count(n, 'seed')})"

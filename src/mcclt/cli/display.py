@@ -76,6 +76,7 @@ class _UnderWay:
     """A unit and the step that its agents have come to."""
 
     unit: Unit
+    bar: TaskID
     begun: int
     """The step from which this command trains them: their last, as long as nothing is heard of an update."""
     step: int = 0
@@ -105,7 +106,6 @@ class PlanDisplay(_Bars):
         self._units: dict[str, _UnderWay] = {}
         self._finished_steps = self._finished_made = self._total = self._cells = self._done = 0
         self._overall = self.bars.add_task("", total=None, text="", visible=False)
-        self._tasks: dict[str, TaskID] = {}
 
     def begin(self, cells: int, steps: int) -> None:
         """The work ahead."""
@@ -117,8 +117,8 @@ class PlanDisplay(_Bars):
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
-        self._units[unit.name] = _UnderWay(unit, begun=unit.config.steps)
-        self._tasks[unit.name] = self.bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
+        bar = self.bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
+        self._units[unit.name] = _UnderWay(unit, bar, begun=unit.config.steps)
 
     def progress(self, name: str, step: int, text: str) -> None:
         """Moves its bar and that of the whole."""
@@ -129,7 +129,7 @@ class PlanDisplay(_Bars):
         one.begun = min(one.begun, max(step - config.steps_per_update, 0))  # the first news follow the first update
         one.step = min(step, config.steps)
         alone = f"{unit.setups[0].name} " if len(unit.setups) == 1 else ""  # which begins the line anyway
-        self.bars.update(self._tasks[name], completed=one.step, text=text.removeprefix(alone))
+        self.bars.update(one.bar, completed=one.step, text=text.removeprefix(alone))
         speed = f"{self._speed():,.0f} steps/s in all"
         self.bars.update(self._overall, completed=self._steps(), text=speed)
         self.now_and_then(f"{self._steps():>12,} / {self._total:,} steps  {speed}  {text}")
@@ -140,11 +140,11 @@ class PlanDisplay(_Bars):
         self._finished_steps += written * unit.config.steps
         self._finished_made += written * (unit.config.steps - one.begun)
         self._done += written
-        self.bars.remove_task(self._tasks.pop(unit.name))
-        text = f"{self._done} done, {self._speed():,.0f} steps/s in all"
+        self.bars.remove_task(one.bar)
+        speed = self._speed()
+        text = f"{self._done} done, {speed:,.0f} steps/s in all"
         self.bars.update(self._overall, completed=self._steps(), text=text)
         if self.lines:
-            speed = self._speed()
             left = f"{max(self._total - self._steps(), 0) / speed:.0f}" if speed else "–"
             self.say(
                 f"{self._done:>5} / {self._cells} cells  {speed:>8,.0f} steps/s in all  {left:>6} s left  "

@@ -27,9 +27,8 @@ class Envs(Command):
             print(json.dumps([row._asdict() for row in rows]))
             return
         columns = ("task", "engine", "limit", "exact resume", "also")
-        table = table_of(columns, "Tasks (any other Gymnasium id works too)", left=("engine", "exact resume", "also"))
-        for column in (table.columns[0], table.columns[-1]):
-            column.no_wrap = True
+        title = "Tasks (any other Gymnasium id works too)"
+        table = table_of(columns, title, left=("engine", "exact resume", "also"), whole=("task", "also"))
         for row in rows:
             others = ", ".join(e for e in row.engines if e not in (row.engine, EVERYWHERE))
             exact = "yes" if row.resumable else "no"

@@ -31,9 +31,9 @@ class Evaluate(Command):
 
     def run(self) -> None:
         """Evaluates every agent of every group."""
+        require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         import numpy as np
 
-        require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         from mcclt.training.model import evaluate_policy, load
         from mcclt.training.saved import read_model
 

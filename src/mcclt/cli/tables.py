@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def table_of(columns: Sequence[str], title: str | None = None, left: Collection[str] = ()) -> "Table":
-    """An empty table: numbers to the right, but the first column, and those named, to the left."""
+def table_of(
+    columns: Sequence[str], title: str | None = None, left: Collection[str] = (), whole: Collection[str] = ()
+) -> "Table":
+    """An empty table: numbers to the right, but the first column, and those named, to the left; some never broken."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
         if i and column not in left:
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=column in whole)
         else:  # names differ at their ends: they are folded, never cut
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold", no_wrap=column in whole)
     return table
 
 
@@ -43,8 +45,7 @@ def evaluation_data(agents: list[tuple[str, int]], returns: Any, lengths: Any) -
 def show_config(console: "Console", config: RunConfig, engine: str) -> None:
     """Prints the settings that are not the defaults, a column per group; but always how much is trained."""
     say(console, f"{config.task} on the {engine} engine")
-    table = table_of(["setting", *config.groups], left=config.groups)
-    table.columns[0].no_wrap = True
+    table = table_of(["setting", *config.groups], left=config.groups, whole=["setting"])
     for row in settings.rows([config]):
         if row.telling and row.name != "engine":
             table.add_row(row.name, *row.values)

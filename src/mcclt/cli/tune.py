@@ -266,8 +266,7 @@ def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
     from mcclt.tuning.confirm import default_command
 
     columns = ("setting", "seeds", "IQM", "mean", "± SE", "to the default", "95 % interval")
-    table = table_of(columns, "On fresh seeds")
-    table.columns[-1].no_wrap = True
+    table = table_of(columns, "On fresh seeds", whole=columns[-1:])
     for one in found:
         row = [one.name, str(one.summary.n), score(one.iqm), score(one.summary.mean)]
         row.append(score(one.summary.se) if one.summary.n > 1 else "–")

@@ -25,9 +25,7 @@ class Zoo(Command):
             return
         columns = ("agent", "learnt by", "return", "seed", "of", "size")
         title = "Pretrained agents, the median of all seeds (return: mean ± SE over episodes)"
-        table = table_of(columns, title, left=("learnt by",))
-        for column in table.columns:
-            column.no_wrap = True
+        table = table_of(columns, title, left=("learnt by",), whole=columns)
         for card in cards:
             table.add_row(
                 card.task,
