@@ -198,9 +198,9 @@ def _unknown(cls: type[Command], token: str, known: Mapping[str, Flag]) -> Confi
     near = [MEANT[name]] if MEANT.get(name) in spelt else difflib.get_close_matches(name, spelt, n=1)
     if not near:
         return ConfigError(f"{command} has no flag {flag}. {command[:-1]} --help` lists them.")
-    if spelt[near[0]].startswith("--"):
-        return ConfigError(f"{command} has no flag {flag}. Did you mean {spelt[near[0]]}?")
-    return ConfigError(f"{command} has no flag {flag}. Did you mean {spelt[near[0]]}, which is typed without a flag?")
+    meant = spelt[near[0]]
+    how = "" if meant.startswith("--") else ", which is typed without a flag"
+    return ConfigError(f"{command} has no flag {flag}. Did you mean {meant}{how}?")
 
 
 def _check_values_follow(args: Sequence[str], known: Mapping[str, Flag]) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcclt import interrupts
 from mcclt.cli.command import Command
@@ -113,6 +113,7 @@ class Machinery(Command):
         from mcclt.cli.display import PlanDisplay
         from mcclt.experiments.runner import Tally, run_cells
         from mcclt.experiments.units import cut_off
+        from mcclt.experiments.workers import InProcess
         from mcclt.training.compilation import use_cache
 
         todo = store.missing(cells)
@@ -125,7 +126,8 @@ class Machinery(Command):
         with contextlib.ExitStack() as stack:
             display = stack.enter_context(PlanDisplay(console, self.quiet))
             mix = self.on_gpu
-            workers = stack.enter_context(contextlib.closing(self._workers(store, display, pin=not mix)))
+            workers: Workers = self.crew(store, pin=not mix) or InProcess(display.progress)
+            stack.enter_context(contextlib.closing(workers))
             if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
                 say(console, advice)
             population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
@@ -171,11 +173,6 @@ class Machinery(Command):
                 f"At most {fits} agents fit together into {total / 1e9:.0f} GB of the GPU: larger units are split."
             )
         return min(GPU_POPULATION, fits)
-
-    def _workers(self, store: "Store", display: Any, pin: bool) -> "Workers":
-        from mcclt.experiments.workers import InProcess
-
-        return self.crew(store, pin) or InProcess(display.progress)
 
     def crew(self, store: "Store | None", pin: bool) -> "Crew | None":
         """Workers beside this process, if the flags speak of any."""

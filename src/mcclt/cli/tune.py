@@ -194,7 +194,7 @@ class Tune(Machinery):
                 tuner.run(tell)
                 display.end(tuner.status)
         except KeyboardInterrupt as error:
-            _show_best(tuner.best(5), console)
+            _show_best(tuner.best(), console)
             raise interrupted(error, console) from None
 
     # --- what it found -------------------------------------------------------------------------------------
@@ -205,14 +205,15 @@ class Tune(Machinery):
         from mcclt.storage import files
         from mcclt.tuning import confirm
 
-        if not tuner.best():
+        best = tuner.best()
+        if not best:
             first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
             raise ConfigError(f"No setting of {self.task} gave a return: {first}.")
-        _show_best(tuner.best(5), console)
+        _show_best(best, console)
         found: list[Confirmed] = []
-        winner = tuner.best()[0]
+        winner = best[0]
         if self.confirm:
-            best = tuner.best(self.confirm)
+            best = best[: self.confirm]
             setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
             cells = [(setup, seed) for setup in setups for seed in seeds]
             store = Store(self.store / "confirmed", create=True)
@@ -224,9 +225,8 @@ class Tune(Machinery):
         files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
         tuner.export()
         page = tuning.write(tuner, found, winner, self.store)
-        say(console, f"Best settings: {path}")
-        say(console, f"Train with them:  mcclt train --config {shlex.quote(str(path))}")
-        say(console, f"Page: {page}")
+        command = f"mcclt train --config {shlex.quote(str(path))}"
+        say(console, f"Best settings: {path}", f"Train with them:  {command}", f"Page: {page}")
 
 
 class _Enough(Exception):
@@ -253,7 +253,7 @@ def _show_best(best: "list[Trial]", console: "Console") -> None:
 
     columns = ("setting", "rungs", "score", "what it changes")
     table = table_of(columns, "Best settings of the search", left=("what it changes",))
-    for trial in best:
+    for trial in best[:5]:
         differences = changed(trial.settings, default_of(trial))
         point = {name: value for name, (value, _) in differences.items() if name in trial.point}
         words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())

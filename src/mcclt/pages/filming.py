@@ -39,7 +39,6 @@ def make_env(task: object, max_episode_steps: int | None, width: int | None) -> 
     if width is None:
         return engine.make_one(name, source, max_episode_steps), ""
     draw_off_screen()
-    note = ""
     if _is_mujoco(source) and not has_gl():
         os.environ["MUJOCO_GL"] = "disable"  # without OpenGL, MuJoCo cannot even be imported if told to use it
         note = NO_MUJOCO_VIDEO

@@ -13,7 +13,7 @@ from mcclt.experiments.analysis.texts import count
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of
-from mcclt.tuning.search import FAILED, Search, Trial, import_optuna
+from mcclt.tuning.search import Search, Trial, import_optuna
 from mcclt.tuning.tuner import Tuner
 
 WIDTH, HEIGHT = 960, 340
@@ -25,9 +25,9 @@ POINTS = 80
 def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: Path) -> Path:
     """Writes search.html, which needs no other file, into a folder; returns its path."""
     plan, status = tuner.plan, tuner.status
-    trials = [trial for trial in tuner.trials if trial.scores and trial.state != FAILED]
+    trials = tuner.best()
     path = folder / "search.html"
-    differences = changed(winner.settings, default_of(tuner.best()[0]))
+    differences = changed(winner.settings, default_of(trials[0]))
     states = Counter(trial.state for trial in tuner.trials)
     page = render(
         "tune",

@@ -163,9 +163,9 @@ class Tuner:
         found = [trial for one in self.searches for trial in one.trials]
         return sorted(found, key=lambda trial: (trial.state != search.FAILED, *trial.rank), reverse=True)
 
-    def best(self, count: int = 1) -> list[Trial]:
-        """The best so far, the very best first."""
-        return [trial for trial in self.trials if trial.scores and trial.state != search.FAILED][:count]
+    def best(self) -> list[Trial]:
+        """Those with a score so far, the very best first."""
+        return [trial for trial in self.trials if trial.scores and trial.state != search.FAILED]
 
     def steps_per_update(self, trial: Trial) -> int:
         """Of a trial's agents."""
