@@ -1,6 +1,5 @@
 """Run directories as results: what `mcclt train` wrote, for a page like that of a comparison."""
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -84,7 +83,7 @@ def read_runs(paths: Sequence[Path]) -> Training:
             for group, agent in config.groups.items():
                 algo, variant = _variant(group, agent)
                 variant = variant if often[config.task, algo, variant] == 1 else f"{variant}@{path.name}"
-                setup = Setup(variant, dataclasses.replace(config, groups={f"{agent.algo}-{variant}": agent}))
+                setup = Setup.of(variant, config, agent)
                 settings[setup.key] = setup.settings
                 for seed in config.seeds:
                     if own := agents.get((group, seed)):

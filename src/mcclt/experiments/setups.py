@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from mcclt import presets
 from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override
@@ -55,6 +55,11 @@ class Setup:
     """A name of `config.VARIANTS`, perhaps with changed settings: mcclt, mcclt@n_quantiles=4+trunk=shared."""
     config: RunConfig
     """The run, with this one group; its seeds are not part of the setup."""
+
+    @classmethod
+    def of(cls, variant: str, run: RunConfig, agent: AgentConfig) -> Self:
+        """Any run, with this agent."""
+        return cls(variant, dataclasses.replace(run, groups={f"{agent.algo}-{variant}": agent}))
 
     @property
     def task(self) -> str:
@@ -136,8 +141,7 @@ def make_setup(task: str, algo: str, variant: str, config: str, **run: Any) -> S
     of_run = {name: value for name, value in changes.items() if name in CHANGEABLE}
     of_agent = {name: value for name, value in changes.items() if name not in CHANGEABLE}
     agent = override(AgentConfig(algo=algo), agent_preset | parts | of_agent)
-    settings = override(RunConfig(task), run_preset | run | of_run)
-    return Setup(variant, dataclasses.replace(settings, groups={f"{algo}-{variant}": agent}))
+    return Setup.of(variant, override(RunConfig(task), run_preset | run | of_run), agent)
 
 
 def parse_variant(text: str) -> tuple[str, dict[str, Any]]:

@@ -3,7 +3,6 @@
 The default is what `mcclt train` takes for the task and the algorithm when nothing else is said.
 """
 
-import dataclasses
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import UNSET, AgentConfig, RunConfig
+from mcclt.config import UNSET, RunConfig
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
 from mcclt.experiments.setups import CHANGEABLE, Setup
 from mcclt.experiments.store import Cell, Store
@@ -46,7 +45,7 @@ def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> lis
     """The default and the best few settings, as experiments."""
     run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine)
     wanted = {DEFAULT: default_of(best[0])} | {name_of(trial): trial.settings for trial in best}
-    return [_setup(name, *configured(run, settings)) for name, settings in wanted.items()]
+    return [Setup.of(name, *configured(run, settings)) for name, settings in wanted.items()]
 
 
 def default_of(best: Trial) -> dict[str, Any]:
@@ -55,10 +54,6 @@ def default_of(best: Trial) -> dict[str, Any]:
     With another limit returns could not be compared.
     """
     return {name: best.settings[name] for name in ("algo", "max_episode_steps") if name in best.settings}
-
-
-def _setup(name: str, run: RunConfig, agent: AgentConfig) -> Setup:
-    return Setup(name, dataclasses.replace(run, groups={f"{agent.algo}-{name}": agent}))
 
 
 def name_of(trial: Trial) -> str:
