@@ -126,19 +126,18 @@ def std_over_episode(series: Series, points: int = 200) -> tuple[np.ndarray, np.
 
     It ends where fewer than half of the seeds are left: a mean over survivors says little about the rest.
     """
-    found = [curve for r in series.results if len((curve := _std(r))[0])]
+    found = []
+    for r in series.results:
+        t, std = probed(r, "episode", "t"), probed(r, "episode", "std")
+        known = np.isfinite(std)
+        if known.any():
+            found.append((t[known], std[known]))
     if not found:
         return np.zeros(0), np.zeros((0, 0))
     grid = np.linspace(0, max(t[-1] for t, _ in found), points)
     rows = np.array([np.interp(grid, t, smooth(t, std), right=np.nan) for t, std in found])
     kept = 2 * np.isfinite(rows).sum(axis=0) >= len(rows)
     return grid[kept], rows[:, kept]
-
-
-def _std(result: Result) -> tuple[np.ndarray, np.ndarray]:
-    t, std = probed(result, "episode", "t"), probed(result, "episode", "std")
-    known = np.isfinite(std)
-    return t[known], std[known]
 
 
 def relative_change(t: np.ndarray, values: np.ndarray) -> float:

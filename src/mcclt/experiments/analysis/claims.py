@@ -7,7 +7,7 @@ p-values are Holm's.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,7 +170,7 @@ def _each_component(results: Results, rng: np.random.Generator) -> Verdict:
     )
 
 
-def _interquartile_means(results: Results, variants: Sequence[str], rng: np.random.Generator) -> list[str]:
+def _interquartile_means(results: Results, variants: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     """IQM of each variant over the settings where all are there with two seeds or more and equal steps."""
     rows = []
     for task, algo in results.settings:
@@ -178,14 +178,12 @@ def _interquartile_means(results: Results, variants: Sequence[str], rng: np.rand
         scores = [x for s in series if (x := normalised(results, s)) is not None and x.size > 1]
         if len(scores) == len(variants) and len({s.steps for s in series}) == 1:
             rows.append(scores)
-    lines = []
     for variant, scores in zip(variants, zip(*rows, strict=True), strict=False):
         ends = aggregates.stratified_bootstrap(scores, aggregates.iqm, rng)
-        lines.append(
+        yield (
             f"Interquartile mean of {variant_label(variant)}: {interval(float(aggregates.iqm(scores)), *ends, '.3f')} "
             f"over {count(len(rows), 'setting')} (the paper's baseline, or ours on other tasks, is 1)."
         )
-    return lines
 
 
 def _against(results: Results, b: str) -> tuple[list[Contrast], list[Contrast], tuple[str, ...]]:
@@ -240,7 +238,7 @@ def _missing(results: Results, found: Sequence[Contrast], a: str, b: str) -> lis
     return commands
 
 
-def _more_seeds(tested: Sequence[Contrast]) -> list[str]:
+def _more_seeds(tested: Sequence[Contrast]) -> Iterator[str]:
     """How many seeds undecided settings would need, if what is seen were the truth."""
     wanted = []
     for c in (c for c in tested if not c.sign):
@@ -248,12 +246,11 @@ def _more_seeds(tested: Sequence[Contrast]) -> list[str]:
         n = stats.seeds_needed(c.comparison.difference, spread)
         if n is not None:
             wanted.append(f"{c.setting} {n:,}" if n <= 10_000 else f"{c.setting} more than 10,000")
-    if not wanted:
-        return []
-    return [
-        "Seeds of each that would show the observed difference, were it the true one (power 0.8, one test alone at "
-        f"0.05): {'; '.join(wanted)}."
-    ]
+    if wanted:
+        yield (
+            "Seeds of each that would show the observed difference, were it the true one (power 0.8, one test alone at "
+            f"0.05): {'; '.join(wanted)}."
+        )
 
 
 # --- cost --------------------------------------------------------------------------------------------------------
