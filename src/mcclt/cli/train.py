@@ -215,10 +215,9 @@ def _train(job: "Job", console: "Console", quiet: bool) -> None:
     assert directory is not None
     resume = resume_command(directory.path)
     try:
-        with contextlib.ExitStack() as stack:
-            display: Any = Quiet(console)
-            if not quiet:
-                display = stack.enter_context(Display(console, trainer.config.steps, trainer.step))
+        bar = Display(console, trainer.config.steps, trainer.step)
+        shown: Any = contextlib.nullcontext(Quiet(console)) if quiet else bar
+        with shown as display:
             job.run([display])
         if trainer.config.final_episodes:
             returns, lengths = job.evaluate([display])
