@@ -209,15 +209,10 @@ def panels(heights: Sequence[float], across: int = 3, sharey: bool = False) -> t
     high = [max(0.4 * WIDTH / len(row), *(heights[i] for i in row)) for row in rows]
     figure = canvas(sum(high) + 0.2)
     places = math.lcm(*map(len, rows))
-    spec = figure.add_gridspec(len(rows), places, height_ratios=high)
-    axes: list[Axes] = []
-    for k, row in enumerate(rows):
-        wide = places // len(row)
-        for i in range(len(row)):
-            one = figure.add_subplot(spec[k, i * wide : (i + 1) * wide], sharey=axes[0] if sharey and axes else None)
-            one.locator_params(nbins=4)
-            one.tick_params(labelleft=i == 0 or not sharey)
-            axes.append(one)
+    mosaic: list[Any] = [np.repeat(row, places // len(row)).tolist() for row in rows]
+    axes = [*figure.subplot_mosaic(mosaic, height_ratios=high, sharey=sharey).values()]
+    for ax in axes:
+        ax.locator_params(nbins=4)
     return figure, axes
 
 
