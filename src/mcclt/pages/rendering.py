@@ -9,7 +9,6 @@ import functools
 import hashlib
 import importlib.resources
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -40,7 +39,7 @@ def render(name: str, data: Any, script: str = "", /, **values: Any) -> str:
         digest=base64.b64encode(hashlib.sha256(source.encode()).digest()).decode(),
         style=Markup(_asset("style.css")),
         script=Markup(source),
-        data=Markup(embed(data)),
+        data=data,
         **values,
     )
 
@@ -54,18 +53,13 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
     environment.filters |= {"signed": signed, "count": count, "score": score, "pieces": re.compile(r"(?<=[,+])").split}
     return environment
 
 
 def _asset(name: str) -> str:
     return (importlib.resources.files("mcclt.pages") / "templates" / name).read_text(encoding="utf-8")
-
-
-def embed(data: Any) -> str:
-    """JSON that can stand inside a script element, whatever its texts are."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 # --- places on a line from 0 to 100 ----------------------------------------------------------------------------
