@@ -180,8 +180,7 @@ def encode(picture: np.ndarray, width: int) -> bytes:
     from PIL import Image
 
     image = Image.fromarray(picture)
-    if image.width > width:
-        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    image.thumbnail((width, image.height), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=QUALITY, method=3)
     return buffer.getvalue()
