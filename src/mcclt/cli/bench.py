@@ -11,7 +11,6 @@ from tyro.conf import Positional
 from mcclt.cli.command import Command
 from mcclt.cli.tables import table_of
 from mcclt.config import require_each
-from mcclt.console import plain_console
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,10 +53,9 @@ class Bench(Command):
         from mcclt.experiments.bench import measure, time_on_device
         from mcclt.storage import checkpoint
 
-        console = plain_console()
         what = f"{self.algo}, width {self.width}, {os.cpu_count()} cores"
         what = f"{self.agents} agents on the GPU" if self.engine == "warp" else what
-        with console.status(f"Timing {self.task}, {what}: compiling, then some updates of each part …"):
+        with self.console.status(f"Timing {self.task}, {what}: compiling, then some updates of each part …"):
             if self.engine == "warp":
                 result = time_on_device(self.task, self.agents, self.updates, self.width)
             else:
@@ -65,8 +63,8 @@ class Bench(Command):
         if self.json:
             print(dumps(result))
         else:
-            console.print(f"{self.task}, {what}")
-            (show_device if self.engine == "warp" else show)(console, result)
+            self.console.print(f"{self.task}, {what}")
+            (show_device if self.engine == "warp" else show)(self.console, result)
         if self.out:
             checkpoint.write_atomically(self.out, (dumps(result, indent=2) + "\n").encode())
 

@@ -15,13 +15,16 @@ import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import tyro
 
 from mcclt.cli import flags
-from mcclt.console import folded
+from mcclt.console import folded, plain_console, say
 from mcclt.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,15 @@ class Command(abc.ABC):
     @abc.abstractmethod
     def run(self) -> None:
         """Does what was asked for."""
+
+    @functools.cached_property
+    def console(self) -> "Console":
+        """What it prints on."""
+        return plain_console()
+
+    def say(self, *texts: str) -> None:
+        """Prints sentences."""
+        say(self.console, *texts)
 
     @classmethod
     def name(cls) -> str:

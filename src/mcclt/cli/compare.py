@@ -8,15 +8,12 @@ from tyro.conf import Positional
 
 from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
-from mcclt.cli.machinery import Machinery, end
+from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
 from mcclt.config import require
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mcclt.experiments.store import Cell, Store
 
 
@@ -62,11 +59,10 @@ class Compare(Machinery):
             raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
         require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         self.check([*dict.fromkeys(setup.task for setup in setups)])
-        console = plain_console()
         store = Store(self.store, create=True)
-        tally = self.compute(store, cells, console)
-        _show(store, cells, console)
-        end(store, tally, console)
+        tally = self.compute(store, cells)
+        self._show(store, cells)
+        self.end(store, tally)
 
     def _algos(self, task: str) -> tuple[str, ...]:
         """Those that were named; otherwise the one that the settings have for the task."""
@@ -76,30 +72,29 @@ class Compare(Machinery):
             return self.algo
         return tuple(presets.algorithm(PRESET_OF[self.settings], task, algo) for algo in self.algo)
 
+    def _show(self, store: "Store", cells: Sequence["Cell"]) -> None:
+        """Each variant, and how it differs from the first of its task and algorithm."""
+        from mcclt.experiments.analysis.first import against_first
+        from mcclt.experiments.analysis.texts import count
+        from mcclt.pages.rendering import score
 
-def _show(store: "Store", cells: Sequence["Cell"], console: "Console") -> None:
-    """Each variant, and how it differs from the first of its task and algorithm."""
-    from mcclt.experiments.analysis.first import against_first
-    from mcclt.experiments.analysis.texts import count
-    from mcclt.pages.rendering import score
-
-    wanted = {setup.key: setup for setup, _ in cells}
-    results = {s.key: s for s in store.load().series}
-    found = against_first([results[key] for key in wanted if key in results])
-    columns = ("variant", "mean", "± SE", "to the\nfirst", "95 %\ninterval", "P\n(better)", "p\n(Holm)")
-    for task, rows in found.items():
-        seeds = {row.summary.n for row in rows}
-        each = f", {count(min(seeds), 'seed')} each" if len(seeds) == 1 else ""
-        table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps{each}", whole=columns[1:])
-        for row in rows:
-            n, d = row.summary.n, row.against
-            name = row.series.name if each else f"{row.series.name} ({count(n, 'seed')})"
-            words = [name, score(row.summary.mean), score(row.summary.se) if n > 1 else "–"]
-            if d is not None:
-                words.append(score(d.difference, "+"))
-            if d is not None and row.p is not None:
-                words += [f"{score(d.low, '+')} … {score(d.high, '+')}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
-            table.add_row(*words)
-        console.print(table)
-    why = (r.against.why for rows in found.values() for r in rows if r.against and r.against.why)
-    say(console, *dict.fromkeys(why))
+        wanted = {setup.key: setup for setup, _ in cells}
+        results = {s.key: s for s in store.load().series}
+        found = against_first([results[key] for key in wanted if key in results])
+        columns = ("variant", "mean", "± SE", "to the\nfirst", "95 %\ninterval", "P\n(better)", "p\n(Holm)")
+        for task, rows in found.items():
+            seeds = {row.summary.n for row in rows}
+            each = f", {count(min(seeds), 'seed')} each" if len(seeds) == 1 else ""
+            table = table_of(columns, f"{task}, {cells[0][0].config.steps:,} steps{each}", whole=columns[1:])
+            for row in rows:
+                n, d = row.summary.n, row.against
+                name = row.series.name if each else f"{row.series.name} ({count(n, 'seed')})"
+                words = [name, score(row.summary.mean), score(row.summary.se) if n > 1 else "–"]
+                if d is not None:
+                    words.append(score(d.difference, "+"))
+                if d is not None and row.p is not None:
+                    words += [f"{score(d.low, '+')} … {score(d.high, '+')}", f"{row.improvement:.2f}", f"{row.p:.3f}"]
+                table.add_row(*words)
+            self.console.print(table)
+        why = (r.against.why for rows in found.values() for r in rows if r.against and r.against.why)
+        self.say(*dict.fromkeys(why))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from mcclt.cli.command import Command
 from mcclt.cli.tables import table_of
-from mcclt.console import plain_console, say
 
 EVERYWHERE = "gymnasium-async"
 """The engine that every task has."""
@@ -33,8 +32,7 @@ class Envs(Command):
             others = ", ".join(e for e in row.engines if e not in (row.engine, EVERYWHERE))
             exact = "yes" if row.resumable else "no"
             table.add_row(row.task, row.engine, str(row.max_episode_steps or "–"), exact, others)
-        console = plain_console()
-        console.print(table)
+        self.console.print(table)
         versions = ", ".join(dict.fromkeys(row.version for row in rows if row.version))
-        say(console, f"{EVERYWHERE} steps all of them, too. Here: {versions}.")
-        say(console, "Exact resume: a checkpoint continues in the middle of an episode; elsewhere, with new episodes.")
+        self.say(f"{EVERYWHERE} steps all of them, too. Here: {versions}.")
+        self.say("Exact resume: a checkpoint continues in the middle of an episode; elsewhere, with new episodes.")

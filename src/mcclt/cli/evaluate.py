@@ -10,7 +10,6 @@ from tyro.conf import Positional
 from mcclt.cli.command import Command
 from mcclt.cli.tables import evaluation_data, show_returns
 from mcclt.config import require
-from mcclt.console import plain_console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,4 +50,4 @@ class Evaluate(Command):
         if self.json:
             print(json.dumps(evaluation_data(agents, rows, steps)))
         else:
-            show_returns(plain_console(), agents, np.array(rows))
+            show_returns(self.console, agents, np.array(rows))

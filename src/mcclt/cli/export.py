@@ -7,7 +7,6 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from mcclt.cli.command import Command
-from mcclt.console import plain_console, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +32,4 @@ class Export(Command):
         from mcclt.interop.export import export
 
         path = export(self.model, self.out, self.seed, self.group, self.value_distribution)
-        say(plain_console(), f"Policy: {path}")
+        self.say(f"Policy: {path}")

@@ -14,12 +14,9 @@ from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Seeds, seeds_of
 from mcclt.config import RunConfig, require, require_each
-from mcclt.console import say
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mcclt.experiments.runner import Tally
     from mcclt.experiments.store import Cell, Store
     from mcclt.experiments.workers import Crew, Workers
@@ -108,7 +105,7 @@ class Machinery(Command):
 
         return not on_cpu() if self.backend == "local" else self.gpus > 0
 
-    def compute(self, store: "Store", cells: Sequence["Cell"], console: "Console") -> "Tally":
+    def compute(self, store: "Store", cells: Sequence["Cell"]) -> "Tally":
         """Computes what is missing."""
         from mcclt.cli.display import PlanDisplay
         from mcclt.experiments.runner import Tally, run_cells
@@ -119,22 +116,22 @@ class Machinery(Command):
         todo = store.missing(cells)
         bare = self.keep_agents and sum(store.has(cell) and not store.agent_file(cell).exists() for cell in cells)
         if bare:
-            say(console, f"{bare} of the results already there were computed without --keep-agents: no agent is kept.")
+            self.say(f"{bare} of the results already there were computed without --keep-agents: no agent is kept.")
         if not todo:
             return Tally(there=len(cells))
         use_cache()
         with contextlib.ExitStack() as stack:
-            display = stack.enter_context(PlanDisplay(console, self.quiet))
+            display = stack.enter_context(PlanDisplay(self.console, self.quiet))
             mix = self.on_gpu
             workers: Workers = self.crew(store, pin=not mix) or InProcess(display.progress)
             stack.enter_context(contextlib.closing(workers))
             if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
-                say(console, advice)
-            population = self.population or (self.gpu_population(cells, console) if mix else CPU_POPULATION)
+                self.say(advice)
+            population = self.population or (self.gpu_population(cells) if mix else CPU_POPULATION)
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
-                raise interrupted(error, console) from None
+                raise self.interrupted(error) from None
 
     def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
         """How the same would be done sooner on this machine, if there is a way."""
@@ -152,7 +149,7 @@ class Machinery(Command):
             return f"--workers {count} would be faster: processes of about 1 GB each that share the cores."
         return ""
 
-    def gpu_population(self, cells: Sequence["Cell"], console: "Console") -> int:
+    def gpu_population(self, cells: Sequence["Cell"]) -> int:
         """`GPU_POPULATION`, or what fits into each process's share of this machine's GPU, which is said beforehand."""
         from mcclt.envs import make_vec
         from mcclt.experiments import memory
@@ -169,7 +166,7 @@ class Machinery(Command):
         largest = max(memory.agent_bytes(setup.config, setup.agent, specs[setup.task]) for setup in setups)
         fits = memory.agents_that_fit(largest, total)
         if fits < GPU_POPULATION:
-            console.print(
+            self.say(
                 f"At most {fits} agents fit together into {total / 1e9:.0f} GB of the GPU: larger units are split."
             )
         return min(GPU_POPULATION, fits)
@@ -182,29 +179,27 @@ class Machinery(Command):
             return workers.RayCluster(store, self.address, self.cpus, self.gpus)
         return workers.Processes(self.workers, pin) if self.workers > 1 else None
 
+    def end(self, store: "Store", tally: "Tally") -> None:
+        """Says what became of the cells, and writes the report of what there is."""
+        from mcclt.experiments.analysis.texts import count
+        from mcclt.pages import report
 
-def end(store: "Store", tally: "Tally", console: "Console") -> None:
-    """Says what became of the cells, and writes the report of what there is."""
-    from mcclt.experiments.analysis.texts import count
-    from mcclt.pages import report
+        if tally.elsewhere:
+            self.say(f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
+        results = store.load()
+        self.say(*results.problems, *results.notes)
+        self.say(f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}")
+        if results.series or results.timings:
+            self.say(f"Report: {report.write(results, store.path / 'report')}")
+        if tally.failures:
+            first, *rest = tally.failures
+            more = f" (and {len(rest)} more)" if rest else ""
+            raise MccltError(f"{count(len(tally.failures), 'cell')} without a result: {first}{more}")
 
-    if tally.elsewhere:
-        say(console, f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
-    results = store.load()
-    say(console, *results.problems, *results.notes)
-    say(console, f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}")
-    if results.series or results.timings:
-        say(console, f"Report: {report.write(results, store.path / 'report')}")
-    if tally.failures:
-        first, *rest = tally.failures
-        more = f" (and {len(rest)} more)" if rest else ""
-        raise MccltError(f"{count(len(tally.failures), 'cell')} without a result: {first}{more}")
-
-
-def interrupted(error: KeyboardInterrupt, console: "Console") -> SystemExit:
-    """Says how to continue, with the command that was typed; what to raise."""
-    say(console, f"\nInterrupted; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
-    return SystemExit(interrupts.exit_code(error))
+    def interrupted(self, error: KeyboardInterrupt) -> SystemExit:
+        """Says how to continue, with the command that was typed; what to raise."""
+        self.say(f"\nInterrupted; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
+        return SystemExit(interrupts.exit_code(error))
 
 
 def _has_mps() -> bool:

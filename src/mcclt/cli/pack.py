@@ -8,7 +8,6 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE
-from mcclt.console import plain_console, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +32,4 @@ class Pack(Command):
         word = "unpack" if self.unpack else "pack"
         sizes = f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB"
         outcome = f"{count(done.cells, 'cell')} {word}ed: {sizes}." if done.cells else f"Nothing to {word}."
-        say(plain_console(), *done.problems, outcome)
+        self.say(*done.problems, outcome)

@@ -10,7 +10,6 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Spelling, paths
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 EVERY = 10
@@ -34,7 +33,7 @@ class Report(Command):
     def run(self) -> None:
         """Writes the report, and says what is wrong with the store."""
         if self.follow:
-            _wait([path for path in self.store if not path.exists()])
+            self._wait([path for path in self.store if not path.exists()])
         trained = [path for path in self.store if (path / "config.json").is_file()]
         if len(trained) < len(self.store) and len(self.store) > 1:
             other = next(path for path in self.store if path not in trained)
@@ -47,46 +46,44 @@ class Report(Command):
         else:
             self._of_a_store(folder)
 
+    def _wait(self, paths: Sequence[Path]) -> None:
+        """Until all of these runs have begun; a path that leads nowhere is a mistake."""
+        for path in paths:
+            if not path.parent.is_dir():
+                raise ConfigError(
+                    f"There is no directory {path.parent} for the run {path} to begin in: "
+                    "check the path, or begin the run."
+                )
+        for path in paths:
+            self.say(f"Waiting for the run {path} to begin; Ctrl-C ends that.")
+            while not (path / "config.json").is_file():
+                time.sleep(1)
+
     def _of_a_store(self, folder: Path) -> None:
         from mcclt.experiments.store import Store
         from mcclt.pages import report
 
         results = Store(self.store[0]).load()
         path = report.write(results, folder)
-        say(plain_console(), *results.problems, *results.notes, f"Report: {path}")
+        self.say(*results.problems, *results.notes, f"Report: {path}")
 
     def _of_runs(self, paths: Sequence[Path], folder: Path) -> None:
         """Once, or again and again until the last of them has its final episodes."""
         from mcclt.experiments.runs import read_runs
         from mcclt.pages import training
 
-        console, told = plain_console(), False
+        told = False
         while True:
             found = read_runs(paths)
             on = self.follow and not all(run.finished for run in found.runs)
             if found.results.series or not on:
                 path = training.write(found, folder, EVERY if on else 0)
                 if not told:
-                    say(console, *found.notes, *found.results.notes, f"Report: {path}")
+                    self.say(*found.notes, *found.results.notes, f"Report: {path}")
                     if on:
-                        console.print(
-                            f"It is written again every {EVERY} seconds until the run ends; Ctrl-C ends that."
-                        )
+                        self.say(f"It is written again every {EVERY} seconds until the run ends; Ctrl-C ends that.")
                     told = True
             if not on:
                 return
-            with console.status("" if told else "Waiting for the first update"):
+            with self.console.status("" if told else "Waiting for the first update"):
                 time.sleep(EVERY)
-
-
-def _wait(paths: Sequence[Path]) -> None:
-    """Until all of these runs have begun; a path that leads nowhere is a mistake."""
-    for path in paths:
-        if not path.parent.is_dir():
-            raise ConfigError(
-                f"There is no directory {path.parent} for the run {path} to begin in: check the path, or begin the run."
-            )
-    for path in paths:
-        say(plain_console(), f"Waiting for the run {path} to begin; Ctrl-C ends that.")
-        while not (path / "config.json").is_file():
-            time.sleep(1)

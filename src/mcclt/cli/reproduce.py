@@ -4,18 +4,14 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mcclt.cli.flags import Comma, Steps, Variants
-from mcclt.cli.machinery import Machinery, end
+from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mcclt.experiments.plan import Part, Scale
     from mcclt.experiments.store import Cell, Store
 
@@ -55,7 +51,6 @@ class Reproduce(Machinery):
         from mcclt.experiments.setups import parse_variant
         from mcclt.experiments.store import Store
 
-        console = plain_console()
         parts = plan.parts_of(self.table, self.figure, self.ablation)
         tasks, algos = plan.check_names(self.tasks, self.algo)
         known = {variant for part in parts for variant in part.variants}
@@ -86,84 +81,76 @@ class Reproduce(Machinery):
             )
         self.check(tasks)
         enough = "paper" if nothing or (self.steps and seeds) else None  # nothing is left for a scale to say
-        scale = plan.SCALES[self.scale or enough or _ask(self.store, parts, tasks, cells_at, console)]
+        scale = plan.SCALES[self.scale or enough or self._ask(parts, tasks, cells_at)]
         store = Store(self.store, create=True)
         store.mark_reproduction()
-        tally = self.compute(store, cells_at(scale), console)
+        tally = self.compute(store, cells_at(scale))
         if plan.TABLES["2"] in parts:
-            _measure_costs(store, tasks, console)
-        end(store, tally, console)
+            self._measure_costs(store, tasks)
+        self.end(store, tally)
 
+    def _ask(self, parts: Sequence["Part"], tasks: Sequence[str], cells_at: Callable[["Scale"], list["Cell"]]) -> str:
+        """Prints what each scale would cost, and asks which."""
+        from mcclt.experiments import plan
+        from mcclt.experiments.store import Store
 
-def _ask(
-    path: Path,
-    parts: Sequence["Part"],
-    tasks: Sequence[str],
-    cells_at: Callable[["Scale"], list["Cell"]],
-    console: "Console",
-) -> str:
-    """Prints what each scale would cost, and asks which."""
-    from mcclt.experiments import plan
-    from mcclt.experiments.store import Store
+        self.console.print("The plan:")
+        for part in parts:
+            self.console.print(f"  {part.title}")
+        self.say(f"on {', '.join(tasks)}.\n")
+        table = table_of(("scale", "steps", "seeds", "cells", "to do", "about", ""), left=("",))
+        store = Store(self.store) if (self.store / "store.json").exists() else None
+        known = store.load() if store else None
+        for name, scale in plan.SCALES.items():
+            cells = cells_at(scale)
+            todo = [cell for cell in cells if store is None or not store.has(cell)]
+            about = plan.describe_seconds(sum(plan.seconds_of(cell, known) for cell in todo))
+            steps = f"{cells[0][0].config.steps:,}" if cells else "–"
+            seeds = str(len({seed for _, seed in cells}))
+            table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), about, scale.what)
+        self.console.print(table)
+        self.say("(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
+        if not sys.stdin.isatty():
+            raise ConfigError("Which scale? Give --scale smoke, short or paper.")
+        try:
+            answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
+        except EOFError:  # Ctrl-D
+            self.console.print()
+            answer = ""
+        if not answer:
+            raise SystemExit(0)
+        if answer not in plan.SCALES:
+            raise UnknownNameError("scale", answer, plan.SCALES)
+        return answer
 
-    console.print("The plan:")
-    for part in parts:
-        console.print(f"  {part.title}")
-    say(console, f"on {', '.join(tasks)}.\n")
-    table = table_of(("scale", "steps", "seeds", "cells", "to do", "about", ""), left=("",))
-    store = Store(path) if (path / "store.json").exists() else None
-    known = store.load() if store else None
-    for name, scale in plan.SCALES.items():
-        cells = cells_at(scale)
-        todo = [cell for cell in cells if store is None or not store.has(cell)]
-        seconds = sum(plan.seconds_of(cell, known) for cell in todo)
-        steps = f"{cells[0][0].config.steps:,}" if cells else "–"
-        seeds = str(len({seed for _, seed in cells}))
-        table.add_row(name, steps, seeds, str(len(cells)), str(len(todo)), plan.describe_seconds(seconds), scale.what)
-    console.print(table)
-    say(console, "(Estimated for two cores, or from such cells on a machine like this; --workers and Ray divide it.)")
-    if not sys.stdin.isatty():
-        raise ConfigError("Which scale? Give --scale smoke, short or paper.")
-    try:
-        answer = input("Which scale (smoke, short, paper; empty: none)? ").strip()
-    except EOFError:  # Ctrl-D
-        console.print()
-        answer = ""
-    if not answer:
-        raise SystemExit(0)
-    if answer not in plan.SCALES:
-        raise UnknownNameError("scale", answer, plan.SCALES)
-    return answer
+    def _measure_costs(self, store: "Store", tasks: Sequence[str]) -> None:
+        """Times updates of the variants side by side on each task, at one width, and stores it."""
+        from mcclt.experiments.bench import time_variants
+        from mcclt.experiments.setups import make_setup
+        from mcclt.storage import runs
 
-
-def _measure_costs(store: "Store", tasks: Sequence[str], console: "Console") -> None:
-    """Times updates of the variants side by side on each task, at one width, and stores it."""
-    from mcclt.experiments.bench import time_variants
-    from mcclt.experiments.setups import make_setup
-    from mcclt.storage import runs
-
-    for task in tasks:
-        setups = {variant: make_setup(task, "ppo", variant, "fixed") for variant in COSTED}
-        base = dataclasses.replace(setups["plain"].config, steps=10**9, eval_freq=0, final_episodes=0)
-        say(console, f"Timing {', '.join(COSTED)} on {task} …")
-        raw, peak, rows = time_variants(base, {name: s.agent for name, s in setups.items()}, updates=4)
-        known = runs.versions()
-        timing = {
-            "task": task,
-            "algo": "ppo",
-            "machine": {"cpu": known["cpu"], "cores": known["cpu_count"]},
-            "device": ", ".join(known["devices"]),
-            "raw_steps_per_second": raw,
-            "gemm_gflops": peak / 1e9,
-            "rows": [
-                {
-                    "variant": row["variant"],
-                    "seconds_per_update": row["seconds"]["whole"],
-                    "critic_parameters": row["critic_parameters"],
-                    "steps_per_second": row["steps_per_second"],
-                }
-                for row in rows
-            ],
-            "measured": known["started"],
-        }
-        store.write_timing(f"{task}__ppo", timing)
+        for task in tasks:
+            setups = {variant: make_setup(task, "ppo", variant, "fixed") for variant in COSTED}
+            base = dataclasses.replace(setups["plain"].config, steps=10**9, eval_freq=0, final_episodes=0)
+            self.say(f"Timing {', '.join(COSTED)} on {task} …")
+            raw, peak, rows = time_variants(base, {name: s.agent for name, s in setups.items()}, updates=4)
+            known = runs.versions()
+            timing = {
+                "task": task,
+                "algo": "ppo",
+                "machine": {"cpu": known["cpu"], "cores": known["cpu_count"]},
+                "device": ", ".join(known["devices"]),
+                "raw_steps_per_second": raw,
+                "gemm_gflops": peak / 1e9,
+                "rows": [
+                    {
+                        "variant": row["variant"],
+                        "seconds_per_update": row["seconds"]["whole"],
+                        "critic_parameters": row["critic_parameters"],
+                        "steps_per_second": row["steps_per_second"],
+                    }
+                    for row in rows
+                ],
+                "measured": known["started"],
+            }
+            store.write_timing(f"{task}__ppo", timing)

@@ -15,13 +15,10 @@ from mcclt.cli.command import Command, sentences
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.storage.configuration import read_file
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mcclt.training.job import Job
 
 
@@ -86,7 +83,6 @@ class Train(Command, RunConfig, AgentConfig):
     def run(self) -> None:
         """Trains, evaluates, and keeps everything in a run directory."""
         config = self.resolve() if self.resume is None else self.resumed(self.resume)
-        console = plain_console()
         from mcclt.storage import runs
         from mcclt.training.compilation import use_cache
         from mcclt.training.job import Job
@@ -100,14 +96,14 @@ class Train(Command, RunConfig, AgentConfig):
             if self.resume is not None:
                 if job.trainer.finished and (self.resume / "evaluation.json").exists():
                     on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
-                    say(console, f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
-                    _look_at(self.resume, console)
+                    self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
+                    self._look_at(self.resume)
                     return
-                say(console, f"Resuming {self.resume} at {job.trainer.step:,} steps.")
+                self.say(f"Resuming {self.resume} at {job.trainer.step:,} steps.")
             elif not self.quiet:
-                show_config(console, job.trainer.config, job.trainer.spec.engine)
-            say(console, *job.notes)
-            _train(job, console, self.quiet)
+                show_config(self.console, job.trainer.config, job.trainer.spec.engine)
+            self.say(*job.notes)
+            self._train(job)
 
     def settings(self, cls: type) -> dict[str, Any]:
         """The settings of an agent or of a run that were typed."""
@@ -178,6 +174,46 @@ class Train(Command, RunConfig, AgentConfig):
             raise ConfigError(f"{path} was started with {stored.steps:,} steps, which can only be raised.")
         return override(stored, {name: value for name, value in run.items() if name in FREE})
 
+    def _train(self, job: "Job") -> None:
+        from mcclt.experiments.cells import plain
+        from mcclt.experiments.training import probe
+        from mcclt.storage.runs import checkpoints, resume_command
+        from mcclt.training.progress import Display, Quiet
+
+        trainer, directory = job.trainer, job.directory
+        assert directory is not None
+        resume = resume_command(directory.path)
+        try:
+            bar = Display(self.console, trainer.config.steps, trainer.step)
+            shown: Any = contextlib.nullcontext(Quiet(self.console)) if self.quiet else bar
+            with shown as display:
+                job.run([display])
+            if trainer.config.final_episodes:
+                returns, lengths = job.evaluate([display])
+                with interrupts.deferred():
+                    probes = probe(trainer)
+                final = zip(evaluation_data(trainer.agents, returns, lengths), probes, strict=True)
+                directory.write_evaluation([one | {"step": trainer.step, "probe": plain(p, 4)} for one, p in final])
+                if not self.quiet:
+                    show_returns(self.console, trainer.agents, returns)
+        except KeyboardInterrupt as error:
+            what = "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
+            where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
+            self.say(f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}")
+            raise SystemExit(interrupts.exit_code(error)) from None
+        except EnvironmentFault as error:
+            said, line, where = str(error).partition("\n")
+            raise EnvironmentFault(f"{said} A checkpoint is saved; continue with  {resume}{line}{where}") from None
+        except MccltError as error:  # a disk that is full, a directory that is gone
+            kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(directory.path) else ""
+            raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
+        if not self.quiet:
+            self.say(f"Run directory: {directory.path}")
+            self._look_at(directory.path)
+
+    def _look_at(self, run: Path) -> None:
+        self.say(f"Look at it:  mcclt report {shlex.quote(str(run))}")
+
 
 def _changed(settings: Mapping[str, Any]) -> list[str]:
     """Those that are not at their defaults."""
@@ -203,45 +239,3 @@ def _variant(name: str) -> dict[str, Any]:
     if variant not in VARIANTS:
         raise UnknownNameError("variant", name, VARIANTS, "To choose its algorithm, put that first: trpo-mcclt.")
     return VARIANTS[variant] | {"algo": algo}
-
-
-def _train(job: "Job", console: "Console", quiet: bool) -> None:
-    from mcclt.experiments.cells import plain
-    from mcclt.experiments.training import probe
-    from mcclt.storage.runs import checkpoints, resume_command
-    from mcclt.training.progress import Display, Quiet
-
-    trainer, directory = job.trainer, job.directory
-    assert directory is not None
-    resume = resume_command(directory.path)
-    try:
-        bar = Display(console, trainer.config.steps, trainer.step)
-        shown: Any = contextlib.nullcontext(Quiet(console)) if quiet else bar
-        with shown as display:
-            job.run([display])
-        if trainer.config.final_episodes:
-            returns, lengths = job.evaluate([display])
-            with interrupts.deferred():
-                probes = probe(trainer)
-            final = zip(evaluation_data(trainer.agents, returns, lengths), probes, strict=True)
-            directory.write_evaluation([one | {"step": trainer.step, "probe": plain(p, 4)} for one, p in final])
-            if not quiet:
-                show_returns(console, trainer.agents, returns)
-    except KeyboardInterrupt as error:
-        what = "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
-        where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
-        say(console, f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}")
-        raise SystemExit(interrupts.exit_code(error)) from None
-    except EnvironmentFault as error:
-        said, line, where = str(error).partition("\n")
-        raise EnvironmentFault(f"{said} A checkpoint is saved; continue with  {resume}{line}{where}") from None
-    except MccltError as error:  # a disk that is full, a directory that is gone
-        kept = f" Its last checkpoint is kept; continue with  {resume}" if checkpoints(directory.path) else ""
-        raise MccltError(f"{error} The run stops at {trainer.step:,} steps.{kept}") from None
-    if not quiet:
-        say(console, f"Run directory: {directory.path}")
-        _look_at(directory.path, console)
-
-
-def _look_at(run: Path, console: "Console") -> None:
-    say(console, f"Look at it:  mcclt report {shlex.quote(str(run))}")

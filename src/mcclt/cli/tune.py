@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import Positional
 
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
-from mcclt.cli.machinery import Machinery, interrupted
+from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
 from mcclt.config import parse_steps, require
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mcclt.tuning.confirm import Confirmed
     from mcclt.tuning.search import Trial
     from mcclt.tuning.tuner import Status, Tuner
@@ -89,7 +86,6 @@ class Tune(Machinery):
         from mcclt.tuning import SharedTuner, Tuner
         from mcclt.tuning.tuner import places_of
 
-        console = plain_console()
         if self.plan and (self.backend == "ray" or self.workers > 1):
             raise ConfigError("--plan measures one process of this machine: leave out --workers and --backend ray.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
@@ -101,7 +97,7 @@ class Tune(Machinery):
         how: dict[str, Any] = {"places": places, "engine": self.engine}
         if self.plan:
             with tempfile.TemporaryDirectory() as folder:
-                self._measure(Tuner(plan, space, Path(folder) / "plan", **how), console, len(seeds))
+                self._measure(Tuner(plan, space, Path(folder) / "plan", **how), len(seeds))
             return
         with contextlib.ExitStack() as stack:
             crew = self.crew(None, pin=not self.on_gpu) if self.strategy != "pbt" else None
@@ -109,9 +105,9 @@ class Tune(Machinery):
                 tuner = Tuner(plan, space, self.store, **how)
             else:
                 tuner = SharedTuner(plan, space, self.store, stack.enter_context(contextlib.closing(crew)), **how)
-            say(console, self._cost(tuner, len(seeds)))
-            self._search(tuner, console)
-        self._end(tuner, console, seeds)
+            self.say(self._cost(tuner, len(seeds)))
+            self._search(tuner)
+        self._end(tuner, seeds)
 
     def declared(self) -> tuple[Any, Any]:
         """The plan and the space that the flags speak of."""
@@ -161,7 +157,7 @@ class Tune(Machinery):
         """Steps of the longest trial, where that decides on the time."""
         return (self.rungs or (self.steps,))[-1] if self.on_gpu else 0
 
-    def _measure(self, tuner: "Tuner", console: "Console", seeds: int) -> None:
+    def _measure(self, tuner: "Tuner", seeds: int) -> None:
         """The cost of a search, measured and not begun."""
         seen: list[Status] = []
 
@@ -172,11 +168,11 @@ class Tune(Machinery):
 
         with contextlib.suppress(_Enough):
             tuner.run(look)
-        say(console, self._cost(tuner, seeds))
+        self.say(self._cost(tuner, seeds))
         steps = tuner.plan.expected_steps * len(tuner.structures)
-        say(console, _duration(seen, steps, self._longest))
+        self.say(_duration(seen, steps, self._longest))
 
-    def _search(self, tuner: "Tuner", console: "Console") -> None:
+    def _search(self, tuner: "Tuner") -> None:
         from mcclt.cli.display import SearchDisplay
         from mcclt.tuning import SharedTuner
 
@@ -190,16 +186,16 @@ class Tune(Machinery):
                     display.say(_duration(seen, status.expected - status.steps, self._longest))
 
         try:
-            with SearchDisplay(console, self.quiet) as display:
+            with SearchDisplay(self.console, self.quiet) as display:
                 tuner.run(tell)
                 display.end(tuner.status)
         except KeyboardInterrupt as error:
-            _show_best(tuner.best(), console)
-            raise interrupted(error, console) from None
+            self._show_best(tuner.best())
+            raise self.interrupted(error) from None
 
     # --- what it found -------------------------------------------------------------------------------------
 
-    def _end(self, tuner: "Tuner", console: "Console", seeds: tuple[int, ...]) -> None:
+    def _end(self, tuner: "Tuner", seeds: tuple[int, ...]) -> None:
         from mcclt.experiments.store import Store
         from mcclt.pages import tuning
         from mcclt.storage import files
@@ -209,7 +205,7 @@ class Tune(Machinery):
         if not best:
             first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
             raise ConfigError(f"No setting of {self.task} gave a return: {first}.")
-        _show_best(best, console)
+        self._show_best(best)
         found: list[Confirmed] = []
         winner = best[0]
         if self.confirm:
@@ -217,16 +213,46 @@ class Tune(Machinery):
             setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
             cells = [(setup, seed) for setup in setups for seed in seeds]
             store = Store(self.store / "confirmed", create=True)
-            say(console, *self.compute(store, cells, console).failures)
+            self.say(*self.compute(store, cells).failures)
             found = confirm.outcome(store, cells, best)
             winner = next((one.trial for one in found if one.trial is not None), winner)
-            _show_confirmed(found, console)
+            self._show_confirmed(found)
         path = self.store / "best.toml"
         files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
         tuner.export()
         page = tuning.write(tuner, found, winner, self.store)
         command = f"mcclt train --config {shlex.quote(str(path))}"
-        say(console, f"Best settings: {path}", f"Train with them:  {command}", f"Page: {page}")
+        self.say(f"Best settings: {path}", f"Train with them:  {command}", f"Page: {page}")
+
+    def _show_best(self, best: "list[Trial]") -> None:
+        from mcclt.tuning.confirm import changed, default_of
+
+        columns = ("setting", "rungs", "score", "what it changes")
+        table = table_of(columns, "Best settings of the search", left=("what it changes",))
+        for trial in best[:5]:
+            differences = changed(trial.settings, default_of(trial))
+            point = {name: value for name, (value, _) in differences.items() if name in trial.point}
+            words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
+            table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
+        self.console.print(table)
+
+    def _show_confirmed(self, found: "list[Confirmed]") -> None:
+        from mcclt.pages.rendering import score
+        from mcclt.tuning.confirm import default_command
+
+        columns = ("setting", "seeds", "IQM", "mean", "± SE", "to the default", "95 % interval")
+        table = table_of(columns, "On fresh seeds", whole=columns[-1:])
+        for one in found:
+            row = [one.name, str(one.summary.n), score(one.iqm), score(one.summary.mean)]
+            row.append(score(one.summary.se) if one.summary.n > 1 else "–")
+            if one.against is not None:
+                known = one.against.p is not None
+                row += [score(one.against.difference, "+")]
+                row += [f"{score(one.against.low, '+')} … {score(one.against.high, '+')}" if known else "–"]
+            table.add_row(*row)
+        self.console.print(table)
+        if command := default_command(found):
+            self.say(f"The default is what this trains:  {command}")
 
 
 class _Enough(Exception):
@@ -246,35 +272,3 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
         f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
         f"{describe_seconds(max(steps, last.busy * longest, 0) / speed)}, if every place stays in use."
     )
-
-
-def _show_best(best: "list[Trial]", console: "Console") -> None:
-    from mcclt.tuning.confirm import changed, default_of
-
-    columns = ("setting", "rungs", "score", "what it changes")
-    table = table_of(columns, "Best settings of the search", left=("what it changes",))
-    for trial in best[:5]:
-        differences = changed(trial.settings, default_of(trial))
-        point = {name: value for name, (value, _) in differences.items() if name in trial.point}
-        words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
-        table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
-    console.print(table)
-
-
-def _show_confirmed(found: "list[Confirmed]", console: "Console") -> None:
-    from mcclt.pages.rendering import score
-    from mcclt.tuning.confirm import default_command
-
-    columns = ("setting", "seeds", "IQM", "mean", "± SE", "to the default", "95 % interval")
-    table = table_of(columns, "On fresh seeds", whole=columns[-1:])
-    for one in found:
-        row = [one.name, str(one.summary.n), score(one.iqm), score(one.summary.mean)]
-        row.append(score(one.summary.se) if one.summary.n > 1 else "–")
-        if one.against is not None:
-            known = one.against.p is not None
-            row += [score(one.against.difference, "+")]
-            row += [f"{score(one.against.low, '+')} … {score(one.against.high, '+')}" if known else "–"]
-        table.add_row(*row)
-    console.print(table)
-    if command := default_command(found):
-        say(console, f"The default is what this trains:  {command}")

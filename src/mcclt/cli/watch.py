@@ -12,7 +12,6 @@ from tyro.conf import Positional
 from mcclt import zoo
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
-from mcclt.console import plain_console, say
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,14 +59,13 @@ class Watch(Command):
 
         if not self.video and "width" in self.given:
             raise ConfigError("--width is the width of the video: leave out one of --width and --no-video.")
-        console = plain_console()
         out = self.out or _page_of(self.model[0])
         _check_writable(out)
         agents = self._agents()
         watch.the_task([model.config.task for _, model, _ in agents])  # before minutes of recording
         most = max(100, filming.FRAMES // len(agents))
         recordings = []
-        with console.status("") as status:
+        with self.console.status("") as status:
             for i, (group, model, seed) in enumerate(agents):
                 name = f"{group}, seed {seed}"
                 status.update(f"Recording {name} ({i + 1} of {len(agents)})")
@@ -77,10 +75,10 @@ class Watch(Command):
                 other = watch.record(*which, self.sample, render=False).rewards.sum()
                 also = f"with {'the most likely' if self.sample else 'sampled'} actions {other:,.1f}"
                 end = "ended" if got.terminated else "reached the time limit" if got.truncated else "was stopped"
-                say(console, f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.")
-        say(console, *dict.fromkeys(r.note for r in recordings if r.note))
+                self.say(f"{name}: return {got.rewards.sum():,.1f} ({also}), {end} after {len(got):,} steps.")
+        self.say(*dict.fromkeys(r.note for r in recordings if r.note))
         page = watch.write(recordings, out)
-        say(console, f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
+        self.say(f"Page: {page} ({page.stat().st_size / 1e6:.1f} MB)")
         if self.open and filming.has_screen():
             webbrowser.open(page.resolve().as_uri())
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from mcclt import zoo
 from mcclt.cli.command import Command
 from mcclt.cli.tables import table_of
-from mcclt.console import plain_console, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,6 @@ class Zoo(Command):
                 str(len(card.seeds)),
                 f"{card.model().stat().st_size / 1000:.0f} kB",
             )
-        console = plain_console()
-        console.print(table)
+        self.console.print(table)
         if cards:
-            say(console, f"For example:  mcclt watch {zoo.PREFIX}{cards[0].task}")
+            self.say(f"For example:  mcclt watch {zoo.PREFIX}{cards[0].task}")
