@@ -131,6 +131,12 @@ class Series:
         return steps[known], np.array(rows)[:, known]
 
 
+def provenance_of(versions: dict[str, Any]) -> dict[str, Any]:
+    """What `storage.runs.versions` found, as far as a result keeps it."""
+    names = ("git", "engine", "cpu", "cpu_count", "platform", "python", "packages", "started")
+    return {"device": ", ".join(versions.get("devices", [])), **{name: versions.get(name) for name in names}}
+
+
 def variant_label(variant: str) -> str:
     """For people: mcclt@n_quantiles=4 is "MC-CLT, n_quantiles=4"."""
     name, _, changes = variant.partition("@")

@@ -10,7 +10,7 @@ from typing import Any
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.experiments.cells import check, numbers, reading
 from mcclt.experiments.curve import read_rows, seconds_of, thin
-from mcclt.experiments.results import Result, Results, gather, grouped
+from mcclt.experiments.results import Result, Results, gather, grouped, provenance_of
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
 from mcclt.storage.runs import stored_config, utc
@@ -148,13 +148,7 @@ def _json(path: Path) -> Any:
 
 def _provenance(path: Path, rows: Sequence[Row]) -> dict[str, Any]:
     known = _json(path / "versions.json") or {}
-    packages = known.get("packages", {})
-    names = ("git", "engine", "cpu", "cpu_count", "platform", "python", "started", "command")
     last = rows[-1].get("time") if rows else None
-    return {
-        "version": packages.get("mcclt"),
-        "device": ", ".join(known.get("devices", [])),
-        **{name: known.get(name) for name in names},
-        "packages": packages,
-        "finished": utc(last) if last else "",
-    }
+    finished = utc(last) if last else ""
+    version = known.get("packages", {}).get("mcclt")
+    return provenance_of(known) | {"version": version, "command": known.get("command"), "finished": finished}

@@ -15,7 +15,7 @@ from mcclt import __version__, interrupts
 from mcclt.errors import CheckpointError, InaccessibleError
 from mcclt.experiments.analysis import calibration
 from mcclt.experiments.curve import read_rows, seconds_of, thin
-from mcclt.experiments.results import Result, grouped
+from mcclt.experiments.results import Result, grouped, provenance_of
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
 from mcclt.method.randomness import Purpose, stream
@@ -118,10 +118,8 @@ def _job(unit: Unit, folder: Path) -> Job:
 
 def _provenance(trainer: Trainer, started: str) -> dict[str, Any]:
     known = runs.versions()
-    own = {"version": __version__, "git": known["git"], "engine": trainer.spec.engine}
-    machine = {name: known[name] for name in ("cpu", "cpu_count", "platform", "python", "packages")}
     times = {"started": started, "finished": known["started"]}
-    return own | {"device": ", ".join(known["devices"])} | machine | times
+    return provenance_of(known) | {"version": __version__, "engine": trainer.spec.engine} | times
 
 
 # --- what the critics believe ----------------------------------------------------------------------------------
