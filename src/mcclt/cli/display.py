@@ -30,7 +30,6 @@ class _Bars:
         self.began = self._last = time.perf_counter()
 
     def __enter__(self) -> Self:
-        """Starts the bars."""
         self.bars.start()
         return self
 

@@ -26,9 +26,8 @@ def rows(configs: Sequence[RunConfig]) -> list[Row]:
     """Every setting of some runs, those of the run before those of its agents."""
     found = []
     groups = [(config, agent) for config in configs for agent in config.groups.values()]
-    for cls, place in ((RunConfig, 0), (AgentConfig, 1)):
-        default: Any = RunConfig("") if cls is RunConfig else AgentConfig()
-        for name in fields_of(cls):
+    for place, default in enumerate((RunConfig(""), AgentConfig())):
+        for name in fields_of(type(default)):
             if name in ("task", "groups"):
                 continue
             usual, values = getattr(default, name), [getattr(pair[place], name) for pair in groups]

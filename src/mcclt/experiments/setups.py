@@ -104,11 +104,9 @@ class Setup:
         return self.task, self.name, self.digest
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same experiment."""
         return isinstance(other, Setup) and self.key == other.key
 
     def __hash__(self) -> int:
-        """Of its key."""
         return hash(self.key)
 
 

@@ -49,7 +49,6 @@ class Plan:
     """Seeds of a search begin here: nothing that is reported is trained with them."""
 
     def __post_init__(self) -> None:
-        """Refuses what makes no sense."""
         require_each(self, "trials seeds", lambda x: x >= 1, "at least 1")
         require_each(self, "keep", lambda x: x >= 2, "at least 2")
         if not self.rungs or list(self.rungs) != sorted({*self.rungs}) or self.rungs[0] < 1:
@@ -100,7 +99,6 @@ class Search:
     """The trials of a plan in one structure of its space."""
 
     def __init__(self, plan: Plan, space: Space, structure: Mapping[str, Any]) -> None:
-        """Before the first trial."""
         self.plan, self.space, self.structure = plan, space, dict(structure)
         self.trials: list[Trial] = []
 

@@ -95,9 +95,7 @@ class Tuner:
         wanted = places if places is not None else max(places_of(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
-        self.at_once = min(wanted // plan.seeds, plan.trials)
-        if plan.strategy == "pbt":
-            self.at_once = plan.trials
+        self.at_once = plan.trials if plan.strategy == "pbt" else min(wanted // plan.seeds, plan.trials)
         self.structures = space.all_structures()
         self._run = RunConfig(
             plan.task,
