@@ -187,8 +187,8 @@ class Machinery(Command):
         if tally.elsewhere:
             self.say(f"Another process is computing {count(tally.elsewhere, 'cell')}; run this again to check.")
         results = store.load()
-        self.say(*results.problems, *results.notes)
-        self.say(f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}")
+        done = f"{count(tally.done, 'cell')} computed, {tally.there} already there. Store: {store.path}"
+        self.say(*results.problems, *results.notes, done)
         if results.series or results.timings:
             self.say(f"Report: {report.write(results, store.path / 'report')}")
         if tally.failures:

@@ -94,10 +94,7 @@ class Reproduce(Machinery):
         from mcclt.experiments import plan
         from mcclt.experiments.store import Store
 
-        self.console.print("The plan:")
-        for part in parts:
-            self.console.print(f"  {part.title}")
-        self.say(f"on {', '.join(tasks)}.\n")
+        self.say("The plan:", *(f"  {part.title}" for part in parts), f"on {', '.join(tasks)}.\n")
         table = table_of(("scale", "steps", "seeds", "cells", "to do", "about", ""), left=("",))
         store = Store(self.store) if (self.store / "store.json").exists() else None
         known = store.load() if store else None
