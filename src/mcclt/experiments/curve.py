@@ -39,6 +39,11 @@ def seconds_of(rows: Iterable[Row]) -> dict[str, float]:
     return {part: sum(float(row.get(f"time/{part}", 0)) for row in updates) for part in PARTS}
 
 
+def evenly(count: int, most: int) -> np.ndarray:
+    """Places of at most so many of `count` things, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
 def thin(rows: Sequence[Row], columns: Iterable[str] = COLUMNS) -> dict[str, np.ndarray]:
     """One agent's rows as columns, at about `POINTS` updates, the last among them, and at every evaluation."""
     stride = max(1, len(rows) // POINTS)

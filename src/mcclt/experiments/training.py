@@ -14,7 +14,7 @@ import numpy as np
 from mcclt import __version__, interrupts
 from mcclt.errors import CheckpointError, InaccessibleError
 from mcclt.experiments.analysis import calibration
-from mcclt.experiments.curve import read_rows, seconds_of, thin
+from mcclt.experiments.curve import evenly, read_rows, seconds_of, thin
 from mcclt.experiments.results import Result, grouped, provenance_of
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.method import nets
@@ -172,7 +172,7 @@ def _describe(
     """What is kept of one agent's episodes, from arrays [T, E, ...]; see `probe`."""
     lengths = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, len(ended))  # of the first episodes
     e, length = int(lengths.argmax()), int(lengths.max())
-    t = np.unique(np.linspace(0, length - 1, min(length, PROBE_POINTS)).round().astype(int))
+    t = evenly(length, PROBE_POINTS)
     moments = [0, (length - 1) // 2, length - 1]
     known = ~np.isnan(followed)
     columns = {name: beliefs[name] for name in ("mean", "std", "error", "weight")}

@@ -9,6 +9,7 @@ from mcclt.experiments import figures
 from mcclt.experiments.analysis.speed import FEW_POINTS
 from mcclt.experiments.analysis.stats import mean_band
 from mcclt.experiments.cells import plain
+from mcclt.experiments.curve import evenly
 from mcclt.experiments.figures.scores import main_variants
 from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, variant_label
@@ -56,7 +57,7 @@ def curves(results: Results, training: bool = False) -> dict[str, Any]:
         for column in quantities:
             x, rows = one.curve(column)
             if len(x):
-                keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
+                keep = evenly(len(x), POINTS)
                 place = steps.setdefault(tuple(x[keep].astype(int).tolist()), len(steps))
                 drawn[column] = {"x": place} | _band(rows[:, keep])
                 if training or column == quantities[0]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mcclt.errors import MissingExtraError
 from mcclt.experiments.analysis.texts import count
+from mcclt.experiments.curve import evenly
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of
@@ -121,7 +122,7 @@ def _curves(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
         known = np.isfinite(curve).any(axis=0)
         steps = stride * (1 + np.flatnonzero(known))
         mean = np.nanmean(curve[:, known], axis=0)
-        pick = np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(int))
+        pick = evenly(len(steps), POINTS)
         lines.append((trial, steps[pick], mean[pick]))
         values += mean[pick].tolist()
     low, high = (float(np.percentile(values, 1)), float(np.max(values))) if values else (0.0, 1.0)

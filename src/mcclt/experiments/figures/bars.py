@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from mcclt.experiments.analysis import beliefs
 from mcclt.experiments.analysis.beliefs import error_parts, normality, probed, probed_bars
+from mcclt.experiments.curve import evenly
 from mcclt.experiments.figures import style
 from mcclt.experiments.figures.style import Axes, Figure
 from mcclt.experiments.results import Results
@@ -54,7 +55,7 @@ def _many_bars(results: Results) -> str | None:
 
 def _normality_cell(ax: Axes, one: beliefs.Normality) -> None:
     tau, _ = beliefs.normal_bars(len(one.bars))
-    some = np.unique(np.linspace(0, len(tau) - 1, BARS_SHOWN).round().astype(int))
+    some = evenly(len(tau), BARS_SHOWN)
     x, top = np.repeat(one.bars[some], 3), np.repeat(tau[some], 3)
     top[::3], x[2::3] = 0, np.nan  # one broken line from 0 up to each bar's τ
     ax.plot(x, top, color=style.FAINT, linewidth=0.8, solid_capstyle="butt")
