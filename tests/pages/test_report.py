@@ -215,7 +215,7 @@ def test_damaged_files_and_mixed_configurations_are_near_the_top(tmp_path):
 def test_text_from_a_store_is_escaped(tmp_path):
     setup = make_setup("Hopper", "ppo", "mcclt", "authors")
     result = make_result(setup, 0, 100.0)
-    provenance = result.provenance | {"device": EVIL, "engine": EVIL, "command": ["mcclt", EVIL]}
+    provenance = result.provenance | {"device": EVIL, "engine": EVIL}
     evil = dataclasses.replace(result, task=f"{EVIL}-v1", variant=f"mcclt@{EVIL}", provenance=provenance)
     key = (evil.task, f"ppo-{evil.variant}", evil.digest)
     results = gather([evil], {key: setup.settings}, [f"{EVIL} is damaged."], path=Path(EVIL))

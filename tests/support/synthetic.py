@@ -49,7 +49,6 @@ def make_result(setup: Setup, seed: int, score: float, episodes: int = 100, poin
             "packages": {"jax": "0.10.2"},
             "python": "3.11.7",
             "platform": "Linux",
-            "command": ["mcclt", "compare"],
         },
     )
 

@@ -112,7 +112,6 @@ def check(result: Result) -> None:
         require(isinstance(table, dict))
     require(all(isinstance(x, int | float | None) for x in result.cost.values()))
     require(isinstance(result.provenance.get("packages") or {}, dict))
-    require(isinstance(result.provenance.get("command") or [], list))
     episode = {name: numbers(column) for name, column in result.probe.get("episode", {}).items()}
     require(all(column.ndim == 1 and len(column) == len(episode["t"]) for column in episode.values()))
     if bars := result.probe.get("bars", {}):

@@ -1,7 +1,6 @@
 """What is in a store, what it lacks, and where its results come from."""
 
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -43,12 +42,6 @@ def commands_that_fill(results: Results) -> list[str]:
         fill(results, list(dict.fromkeys(task for task, _ in own)), algo, list(dict.fromkeys(v for _, v in own)))
         for algo, own in missing.items()
     ]
-
-
-def commands_as_typed(results: Results) -> list[str]:
-    """What was typed when these results were made."""
-    lines = [r.provenance["command"] for s in results.series for r in s.results if r.provenance.get("command")]
-    return list(dict.fromkeys(shlex.join(map(str, line)) for line in lines))
 
 
 def properties(results: Results) -> dict[str, list[tuple[str, int]]]:

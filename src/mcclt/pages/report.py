@@ -105,7 +105,6 @@ def shared(results: Results, drawings: dict[str, str] | None, finished: bool = T
         "tasks": len(results.tasks),
         "several_seeds": any(len(s.results) > 1 for s in results.mains),
         "properties": provenance.properties(results),
-        "typed": provenance.commands_as_typed(results),
     }
 
 
