@@ -322,6 +322,8 @@ class Model(sb3.Methods):
     def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
         """Reads a saved model, a run directory's newest checkpoint, or a pretrained agent.
 
+        `Model.load` takes any, whichever algorithm trained it.
+
         Args:
             path: what `save` was given, a run directory, or zoo:TASK (`mcclt zoo` lists them).
             env: the environment, where the task is not an id (needed to learn on, not to predict).
@@ -334,12 +336,17 @@ class Model(sb3.Methods):
         name = group or next(iter(config.groups))
         if name not in config.groups:
             raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(config.groups)}.")
-        if cls is not Model and config.groups[name].algo != cls.algo:
-            wanted = config.groups[name].algo.upper()
-            raise CheckpointError(f"{source} was trained with {wanted}: load it with {wanted}.load.")
-        model = cls._restored(*only_group(arrays, meta, name), source, remade(env) if isinstance(env, gym.Env) else env)
+        algo = config.groups[name].algo
+        kind: type[Any] = cls
+        if cls is Model:  # users' own classes as well; reversed, so that PPO and TRPO stay what they are
+            named = {own.algo: own for own in reversed(Model.__subclasses__()) if hasattr(own, "algo")}
+            kind = named.get(algo, Model)
+        elif algo != cls.algo:
+            raise CheckpointError(f"{source} was trained with {algo.upper()}: load it with {algo.upper()}.load.")
+        env = remade(env) if isinstance(env, gym.Env) else env
+        model = kind._restored(*only_group(arrays, meta, name), source, env)
         if env is not None:  # found out now, not when it learns
-            _fitting_env(model, model._env, 0, 1).close()
+            _fitting_env(model, env, 0, 1).close()
         return model
 
     @classmethod
@@ -450,11 +457,5 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
     return vec
 
 
-def load(path: str | Path, env: object | None = None, *, group: str | None = None) -> Model:
-    """Reads a saved model, a run directory or an agent of the zoo ("zoo:Hopper-v5"), whichever algorithm trained it."""
-    _, meta, _ = read_model(path)
-    groups = from_dict(meta["config"]).groups
-    algos = {g.algo for name, g in groups.items() if group in (None, name)}
-    # Users' own classes as well; reversed, so that PPO and TRPO stay what they are.
-    known: dict[str, type[Model]] = {cls.algo: cls for cls in reversed(Model.__subclasses__()) if hasattr(cls, "algo")}
-    return known.get(next(iter(algos), ""), Model).load(path, env, group=group)
+load = Model.load
+"""Reads a saved model, a run directory or an agent of the zoo ("zoo:Hopper-v5"), whichever algorithm trained it."""
