@@ -225,9 +225,29 @@ class Gaussian(_Network):
         return self.distribution(params, obs)[0]
 
 
+class _Softmax(_Network):
+    """What policies of discrete choices share. `Dist` is the log-probabilities [B, ..., n] of each choice."""
+
+    def logits(self, params: Params, obs: Array) -> Array:
+        """Of the choices."""
+        return self.outputs(params, obs)
+
+    def distribution(self, params: Params, obs: Array) -> Array:
+        """Log-probabilities."""
+        return jax.nn.log_softmax(self.logits(params, obs))
+
+    def kl(self, p: Array, q: Array) -> Array:
+        """Σ_a p (ln p − ln q), over all choices."""
+        return jnp.sum(jnp.exp(p) * (p - q), axis=tuple(range(1, p.ndim)))
+
+    def entropy(self, dist: Array) -> Array:
+        """−Σ_a p ln p, over all choices."""
+        return -jnp.sum(jnp.exp(dist) * dist, axis=tuple(range(1, dist.ndim)))
+
+
 @final
 @dataclass(frozen=True)
-class Categorical(_Network):
+class Categorical(_Softmax):
     """Softmax over n discrete actions. `Dist` is the log-probabilities [B, n]."""
 
     @property
@@ -235,21 +255,9 @@ class Categorical(_Network):
         """One action, one term."""
         return 1
 
-    def distribution(self, params: Params, obs: Array) -> Array:
-        """Log-probabilities."""
-        return jax.nn.log_softmax(self.outputs(params, obs))
-
     def log_prob(self, dist: Array, action: Array) -> Array:
         """Ln p[a]."""
         return jnp.take_along_axis(dist, action[:, None], axis=-1)[:, 0]
-
-    def kl(self, p: Array, q: Array) -> Array:
-        """Σ_a p (ln p − ln q)."""
-        return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
-
-    def entropy(self, dist: Array) -> Array:
-        """−Σ_a p ln p."""
-        return -jnp.sum(jnp.exp(dist) * dist, axis=-1)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Gumbel noise [*shape, n]: argmax(logits + Gumbel) is an exact categorical draw."""
@@ -266,7 +274,7 @@ class Categorical(_Network):
 
 @final
 @dataclass(frozen=True)
-class Bins(_Network):
+class Bins(_Softmax):
     """In each dimension of an action one of some values, evenly spaced from low to high, by a softmax of its own.
 
     `Dist` is the log-probabilities [B, D, K], K the most values of any dimension; actions are the values themselves.
@@ -312,23 +320,11 @@ class Bins(_Network):
         low = np.asarray(self.low, np.float32)
         return self._like(low, index) + self._like(self._steps, index) * index.astype(np.float32)
 
-    def distribution(self, params: Params, obs: Array) -> Array:
-        """Log-probabilities."""
-        return jax.nn.log_softmax(self.logits(params, obs))
-
     def log_prob(self, dist: Array, action: Array) -> Array:
         """Σ_d ln p_d[a_d]."""
         steps = np.where(self._steps > 0, self._steps, 1)
         index = jnp.round((action - self._like(np.asarray(self.low, np.float32), action)) / self._like(steps, action))
         return jnp.sum(jnp.take_along_axis(dist, index.astype(int)[..., None], axis=-1)[..., 0], axis=-1)
-
-    def kl(self, p: Array, q: Array) -> Array:
-        """Σ_d Σ_a p (ln p − ln q)."""
-        return jnp.sum(jnp.exp(p) * (p - q), axis=(-2, -1))
-
-    def entropy(self, dist: Array) -> Array:
-        """−Σ_d Σ_a p ln p."""
-        return -jnp.sum(jnp.exp(dist) * dist, axis=(-2, -1))
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Uniform in [0, 1) [*shape, D]: where in the cumulated probabilities a draw falls."""
