@@ -9,11 +9,12 @@ that `any` and `all` take on a few numbers.
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.envs.api import VectorEnv
+from mcclt.envs.api import EnvSpec, VectorEnv
 from mcclt.errors import EnvironmentFault
 from mcclt.method.learner import Rollout
 from mcclt.method.nets import Actor, Params
@@ -145,6 +146,20 @@ def to_env_action(action: np.ndarray, low: np.ndarray | None, high: np.ndarray |
     return action if low is None or high is None else np.minimum(np.maximum(action, low), high)
 
 
+def empty_rollout(xp: Any, spec: EnvSpec, shape: tuple[int, int, int]) -> Rollout:
+    """Room for the steps of A agents, T steps of E environments each, in arrays of a library (NumPy or JAX)."""
+    obs = (*shape, spec.obs_size)
+    action = xp.empty(shape, np.int32) if spec.discrete else xp.empty((*shape, spec.action_size), np.float32)
+    return Rollout(
+        obs=xp.empty(obs, np.float32),
+        action=action,
+        reward=xp.empty(shape, np.float32),
+        terminated=xp.empty(shape, bool),
+        truncated=xp.empty(shape, bool),
+        next_obs=xp.empty(obs, np.float32),
+    )
+
+
 def collect(
     env: VectorEnv,
     policy: Actor,
@@ -171,13 +186,7 @@ def collect(
     """
     spec = env.spec
     agents, horizon, n_envs = noise.shape[:3]
-    obs_buffer = np.empty((agents, horizon, n_envs, spec.obs_size), np.float32)
-    next_buffer = np.empty_like(obs_buffer)
-    action_shape, action_type = ((), np.int32) if spec.discrete else ((spec.action_size,), np.float32)
-    action_buffer = np.empty((agents, horizon, n_envs, *action_shape), action_type)
-    reward_buffer = np.empty((agents, horizon, n_envs), np.float32)
-    terminated_buffer = np.empty((agents, horizon, n_envs), bool)
-    truncated_buffer = np.empty((agents, horizon, n_envs), bool)
+    rollout = empty_rollout(np, spec, (agents, horizon, n_envs))
     faults: dict[int, Fault] = {}
 
     def settle(found: list[Fault]) -> np.ndarray:
@@ -210,8 +219,8 @@ def collect(
             cutting = np.count_nonzero(due) > 0
             truncated = truncated | due
 
-        obs_buffer[:, t], action_buffer[:, t], reward_buffer[:, t] = obs, action, reward
-        terminated_buffer[:, t], truncated_buffer[:, t], next_buffer[:, t] = terminated, truncated, next_obs
+        rollout.obs[:, t], rollout.action[:, t], rollout.reward[:, t] = obs, action, reward
+        rollout.terminated[:, t], rollout.truncated[:, t], rollout.next_obs[:, t] = terminated, truncated, next_obs
         obs = next_obs if step.obs is step.next_obs else step.obs.reshape(agents, n_envs, -1)
         stats.add(reward, terminated, truncated)
         if found := find_faults(env, reward, next_obs, obs, t):
@@ -222,16 +231,8 @@ def collect(
                 obs = settle(found)
 
     for agent in faults:
-        for buffer in (obs_buffer, next_buffer, reward_buffer):
-            buffer[agent] = 0
-    rollout = Rollout(
-        obs_buffer,
-        action_buffer,
-        reward_buffer,
-        terminated_buffer,
-        truncated_buffer,
-        next_buffer,
-    )
+        for array in (rollout.obs, rollout.next_obs, rollout.reward):
+            array[agent] = 0
     return rollout, obs, list(faults.values())
 
 

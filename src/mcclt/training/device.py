@@ -17,7 +17,7 @@ from mcclt import interrupts
 from mcclt.envs.api import DeviceVectorEnv
 from mcclt.method.learner import Rollout
 from mcclt.method.nets import Actor, Params
-from mcclt.training.collect import EpisodeStats, Fault, FaultError
+from mcclt.training.collect import EpisodeStats, Fault, FaultError, empty_rollout
 from mcclt.training.evaluate import Episodes, check_length
 
 GLANCE = 50
@@ -90,18 +90,10 @@ def collect(
     called once per step, when the physics is under way: it may give JAX other work, which runs beside it.
     """
     spec = env.spec
-    agents, horizon, n_envs, size = noise.shape
-    shape = (agents, horizon, n_envs)
+    shape = agents, horizon, n_envs = noise.shape[:3]
     assert spec.action_low is not None and spec.action_high is not None
     bounds = _Bounds(spec.action_low, spec.action_high)
-    rollout = Rollout(
-        jnp.empty((*shape, spec.obs_size), jnp.float32),
-        jnp.empty((*shape, size), jnp.float32),
-        jnp.empty(shape, jnp.float32),
-        jnp.empty(shape, bool),
-        jnp.empty(shape, bool),
-        jnp.empty((*shape, spec.obs_size), jnp.float32),
-    )
+    rollout = empty_rollout(jnp, spec, shape)
     # Committed like what the environments return: `_act` would compile anew for every mixture (see `map_agents`).
     # The number of the step, too, is counted on the device: the loop sends nothing there.
     params, bounds, noise, rollout, obs, t = jax.device_put(
