@@ -7,12 +7,13 @@ Welch's 95 % interval, in the first, the second, and both as one; and the smalle
 same in the second.
 """
 
-import argparse
 import dataclasses
 import functools
 from pathlib import Path
 
-from mcclt.experiments.analysis import stats
+import tyro
+
+from mcclt.experiments.analysis import stats, texts
 from mcclt.experiments.results import Series
 from mcclt.experiments.store import Store
 
@@ -44,7 +45,7 @@ def table(**stores: Found) -> str:
             task, algo, _ = key
             cells = [f"{algo.upper()} on {task}: {series.label}"]
             cells += [mean(store[key]) for store in stores.values()]
-            cells += [_advantage(store.get((task, algo, "mcclt")), store[key]) for store in stores.values()]
+            cells += [difference(store.get((task, algo, "mcclt")), store[key]) for store in stores.values()]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -55,25 +56,23 @@ def mean(series: Series) -> str:
     return f"{summary.mean:,.0f} ± {summary.se:,.0f}"
 
 
-def _advantage(ours: Series | None, other: Series) -> str:
-    if ours is None or ours is other:
+def difference(a: Series | None, b: Series | None) -> str:
+    """Of their means, with Welch's 95 % interval; nothing where there are no two."""
+    if a is None or b is None or a is b:
         return ""
-    d = stats.compare(ours.scores, other.scores)
-    return f"{d.difference:+,.0f} [{d.low:+,.0f}, {d.high:+,.0f}]".replace("-", "−")
+    d = stats.compare(a.scores, b.scores)
+    return texts.interval(d.difference, d.low, d.high, "+,.0f")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("first", type=Path, help="a directory of results")
-    parser.add_argument("second", type=Path, help="another, with other seeds")
-    stores = parser.parse_args()
-    first, second = found(stores.first), found(stores.second)
-    both = pooled(first, second)
-    print(table(first=first, second=second, both=both))
-    p = [p for key in both if (p := stats.compare(first[key].scores, second[key].scores).p) is not None]
+def main(first: Path, second: Path) -> None:
+    """Prints the table of two stores, the second one with other seeds."""
+    a, b = found(first), found(second)
+    both = pooled(a, b)
+    print(table(first=a, second=b, both=both))
+    p = [p for key in both if (p := stats.compare(a[key].scores, b[key].scores).p) is not None]
     if p:
         print(f"\nThe first against the second: the smallest p of {len(p)} is {min(p):.2f}.")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -12,7 +12,7 @@ import numpy as np
 import replication
 import tyro
 
-from mcclt.experiments.analysis import aggregates, stats, texts
+from mcclt.experiments.analysis import aggregates
 from mcclt.experiments.figures import style
 from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
@@ -52,7 +52,7 @@ def table(results: Results) -> str:
             f"{bare_task(series.task)}, {series.algo.upper()}: {series.label}",
             interquartile_mean(series),
             replication.mean(series),
-            "" if baseline is None or series is baseline else _difference(series, baseline),
+            replication.difference(series, baseline),
             number(published),
             number(published and reached(series, published)),
         ]
@@ -70,11 +70,6 @@ def interquartile_mean(series: Series) -> str:
     value = float(aggregates.iqm([series.scores]))
     low, high = aggregates.stratified_bootstrap([series.scores], aggregates.iqm, np.random.default_rng(0))
     return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
-
-
-def _difference(a: Series, b: Series) -> str:
-    found = stats.compare(a.scores, b.scores)
-    return texts.interval(found.difference, found.low, found.high, "+,.0f")
 
 
 def short_table(results: Results) -> str:
