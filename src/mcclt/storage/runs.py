@@ -142,16 +142,9 @@ def resume_command(path: Path) -> str:
 
 def checkpoints(path: Path) -> list[Path]:
     """A run's checkpoints, oldest first."""
-    named = {p: re.fullmatch(r"update-([0-9]{1,18})", p.stem) for p in _list(path / "checkpoints")}
-    found = {p: int(m[1]) for p, m in named.items() if m and p.suffix == checkpoint.SUFFIX}
+    named = {p: re.fullmatch(r"update-([0-9]{1,18})", p.stem) for p in path.glob(f"checkpoints/*{checkpoint.SUFFIX}")}
+    found = {p: int(m[1]) for p, m in named.items() if m}
     return sorted(found, key=lambda p: found[p])  # by number: the millionth has more digits
-
-
-def _list(path: Path) -> list[Path]:
-    try:
-        return list(path.iterdir())
-    except OSError:
-        return []
 
 
 def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, list[str]]:
