@@ -7,7 +7,6 @@ Every curve is computed by the program itself: the functions of `mcclt`, the met
 `benchmarks/results/short`.
 """
 
-import argparse
 import io
 import json
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
+import tyro
 from PIL import Image
 from scipy.stats import norm
 
@@ -175,16 +175,14 @@ def training(run: Path) -> Any:
     return figure
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, nargs="?", help="a run directory whose metrics are drawn")
-    args = parser.parse_args()
+def main(run: tyro.conf.Positional[Path | None] = None) -> None:
+    """Draws them; also the metrics of a run directory, if one is given."""
     IMAGES.mkdir(exist_ok=True)
     with plt.rc_context(STYLE):
         for draw in (z_table, guides, weights):
             print(save(draw(), draw.__name__))
-        if args.run:
-            print(save(training(args.run), "training"))
+        if run:
+            print(save(training(run), "training"))
     results = Store(ROOT / "benchmarks" / "results" / "short").load()
     for name in FROM_STORE:
         figure = figures.FIGURES[name](results)
@@ -193,4 +191,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -7,7 +7,6 @@ matrix product (see `mcclt bench`). If the time over the floor does not rise alo
 its work. The floor is measured beside each value, because machines are shared and noisy.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -15,6 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -121,24 +121,23 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
-    """Measures, prints, writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="Hopper-v5")
-    parser.add_argument("--axes", default=",".join(AXES), help="some of " + ", ".join(AXES))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--picture", type=Path)
-    options = parser.parse_args()
+def main(
+    task: str = "Hopper-v5",
+    axes: str = ",".join(AXES),
+    repeats: int = 3,
+    out: Path | None = None,
+    picture: Path | None = None,
+) -> None:
+    """Measures along some of the axes, prints, writes."""
     console = Console(highlight=False)
-    rows = [row for axis in options.axes.split(",") for row in measure(options.task, axis, options.repeats, console)]
+    rows = [row for axis in axes.split(",") for row in measure(task, axis, repeats, console)]
     show(rows, console)
-    if options.out:
-        result = {"task": options.task, "cores": os.cpu_count(), "steps": STEPS, "rows": rows}
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-    if options.picture:
-        draw(rows, options.picture)
+    if out:
+        result = {"task": task, "cores": os.cpu_count(), "steps": STEPS, "rows": rows}
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    if picture:
+        draw(rows, picture)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

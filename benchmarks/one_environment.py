@@ -12,11 +12,12 @@ Welch's test after Holm (5 %). If the interval is wider than that and holds 0, s
 paper's preset takes one environment.
 """
 
-import argparse
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import tyro
 
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.results import Series
@@ -28,11 +29,18 @@ Row = tuple[str, np.ndarray, np.ndarray]
 TASKS = {"Swimmer-v4": ("ppo",), "HalfCheetah-v4": ("ppo", "trpo"), "Walker2d-v4": ("ppo", "trpo")}
 VARIANTS = ("plain", "mcclt")
 TOLERANCE = 0.1
-STEPS, SEEDS, EPISODES = 500_000, range(100, 110), 20
+STEPS, SEEDS, MORE_SEEDS, EPISODES = 500_000, range(100, 110), range(110, 130), 20
 
 
-def train(store: Path, task: str, n_envs: int, threads: int | None, engine: str, seeds: range) -> None:
-    """All agents of one task that collect alike, as one population."""
+def train(
+    store: tyro.conf.Positional[Path],
+    task: tyro.conf.Positional[Literal["Swimmer-v4", "HalfCheetah-v4", "Walker2d-v4"]],
+    n_envs: Literal[1, 16],
+    threads: int | None = None,
+    engine: str = "native",
+    more_seeds: bool = False,
+) -> None:
+    """All agents of one task that collect alike, as one population; more seeds: 110 to 129, in place of 100 to 109."""
     from mcclt.cli.display import PlanDisplay
     from mcclt.console import plain_console
     from mcclt.experiments.runner import run_cells
@@ -43,7 +51,7 @@ def train(store: Path, task: str, n_envs: int, threads: int | None, engine: str,
     run = {"steps": STEPS, "final_episodes": EPISODES, "eval_episodes": 5, "threads": threads, "engine": engine}
     names = [v if n_envs == 16 else f"{v}@n_envs={n_envs}" for v in VARIANTS]
     setups = [make_setup(task, algo, name, "authors", **run) for algo in TASKS[task] for name in names]
-    cells = [(setup, seed) for setup in setups for seed in seeds]
+    cells = [(setup, seed) for setup in setups for seed in (MORE_SEEDS if more_seeds else SEEDS)]
     with PlanDisplay(plain_console(), quiet=True) as display:
         tally = run_cells(Store(store, create=True), cells, InProcess(display.progress), display, len(cells), mix=True)
     print(f"{tally.done} computed, {tally.there} already there.", *tally.failures)
@@ -125,30 +133,16 @@ def beside(store: Path, another: Path) -> list[Row]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("train")
-    one.add_argument("store", type=Path)
-    one.add_argument("task", choices=TASKS)
-    one.add_argument("--n-envs", type=int, choices=(1, 16), required=True)
-    one.add_argument("--threads", type=int)
-    one.add_argument("--engine", default="native")
-    one.add_argument("--more-seeds", action="store_true", help="110 to 129, in place of 100 to 109")
-    commands.add_parser("show").add_argument("store", type=Path)
-    two = commands.add_parser("beside")
-    two.add_argument("store", type=Path)
-    two.add_argument("another", type=Path)
-    args = parser.parse_args()
-    if args.command == "train":
-        seeds = range(110, 130) if args.more_seeds else SEEDS
-        train(args.store, args.task, args.n_envs, args.threads, args.engine, seeds)
-        return
-    if args.command == "beside":
-        print(show(beside(args.store, args.another), (args.store.name, args.another.name)))
-    else:
-        print(show(one_or_sixteen(args.store), ("16 x 250", "1 x 4,000")))
+def show_arms(store: tyro.conf.Positional[Path]) -> None:
+    """Prints the table and the verdict on sixteen environments beside one."""
+    print(show(one_or_sixteen(store), ("16 x 250", "1 x 4,000")))
+
+
+def show_stores(store: tyro.conf.Positional[Path], another: tyro.conf.Positional[Path]) -> None:
+    """Prints the same of two stores with the same setups."""
+    print(show(beside(store, another), (store.name, another.name)))
 
 
 if __name__ == "__main__":
-    main()
+    commands = {"train": train, "show": show_arms, "beside": show_stores}
+    tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)

@@ -6,7 +6,6 @@
 In a real browser: it needs chromium, chromedriver and the extra `dev`.
 """
 
-import argparse
 import base64
 import contextlib
 import io
@@ -15,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import tyro
 from PIL import Image
 
 from mcclt import load
@@ -75,29 +75,29 @@ def still(found: Image.Image, name: str) -> None:
     print(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "run", type=Path, nargs="?", help="an agent of the zoo, a run directory or a saved model, to film"
-    )
-    parser.add_argument("--seed", type=int, help="which of its agents; unset: the first")
-    parser.add_argument("--comparison", type=Path, help="a store of somebody's own comparison")
-    args = parser.parse_args()
+def main(run: tyro.conf.Positional[str | None] = None, seed: int | None = None, comparison: Path | None = None) -> None:
+    """Takes them.
+
+    Args:
+        run: an agent of the zoo, a run directory or a saved model, to film.
+        seed: which of its agents; unset: the first.
+        comparison: a store of somebody's own comparison.
+    """
     sys.path.append(str(ROOT / "tests" / "support"))
     from browser import opened
 
     with tempfile.TemporaryDirectory() as folder, opened() as driver:
-        if args.run:
-            recording = watch.record(load(args.run), seed=args.seed, width=640, max_frames=1_000)
+        if run:
+            recording = watch.record(load(run), seed=seed, width=640, max_frames=1_000)
             film(driver, watch.write([recording], Path(folder) / "watch.html"))
         with contextlib.chdir(ROOT):  # a page names its store as it was given
             stores = {"report": Store(Path("results")).load()}
-        if args.comparison:
-            stores["comparison"] = Store(args.comparison).load()
+        if comparison:
+            stores["comparison"] = Store(comparison).load()
         for name, results in stores.items():
             visit(driver, report.write(results, Path(folder) / name), 1000)
             still(picture(driver, 1000), name)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -64,7 +64,7 @@ def difference(a: Series | None, b: Series | None) -> str:
     return texts.interval(d.difference, d.low, d.high, "+,.0f")
 
 
-def main(first: Path, second: Path) -> None:
+def main(first: tyro.conf.Positional[Path], second: tyro.conf.Positional[Path]) -> None:
     """Prints the table of two stores, the second one with other seeds."""
     a, b = found(first), found(second)
     both = pooled(a, b)
@@ -75,4 +75,4 @@ def main(first: Path, second: Path) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))
+    tyro.cli(main, description=__doc__)

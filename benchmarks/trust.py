@@ -7,13 +7,12 @@ error E (from which weights are made), or its spread σ, and |mean − return th
 error over seeds. 0: it says nothing about where it is wrong; 1: it ranks states by it.
 """
 
-import argparse
-import warnings
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+import tyro
+from why import rho
 
 from mcclt.experiments.results import Result
 from mcclt.experiments.store import Store
@@ -26,9 +25,7 @@ def rank(result: Result, name: str) -> float:
         return np.nan
     said, mean, followed = (np.asarray(episode[k], float) for k in (name, "mean", "return"))
     known = np.isfinite(followed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)  # a critic without errors has no ranks
-        return float(stats.spearmanr(said[known], np.abs(mean - followed)[known]).statistic)
+    return rho(said[known], np.abs(mean - followed)[known])  # a critic without errors has no ranks
 
 
 def cell(values: list[float]) -> str:
@@ -37,12 +34,10 @@ def cell(values: list[float]) -> str:
     return f"{x.mean():.2f} ± {x.std(ddof=1) / np.sqrt(len(x)):.2f} ({len(x)})" if len(x) > 1 else "–"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("store", type=Path)
-    results = Store(parser.parse_args().store).load()
+def main(store: tyro.conf.Positional[Path]) -> None:
+    """Prints the table of a store."""
     rows: dict[tuple[str, str, str], dict[str, list[float]]] = defaultdict(lambda: {"error": [], "std": []})
-    for series in results.series:
+    for series in Store(store).load().series:
         for result in series.results:
             for name, values in rows[series.task, series.algo, series.name].items():
                 values.append(rank(result, name))
@@ -53,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)
