@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as Entry
 from gymnasium.wrappers import TimeLimit
 
 from mcclt.envs import own
@@ -29,6 +30,8 @@ from mcclt.errors import (
 
 OURS = str(Path(__file__).parent)
 """Where the code of this library is."""
+Source = Entry | Callable[[], gym.Env]
+"""What environments are made from. A registry's entry rather than its id: a worker has not the user's registry."""
 
 
 class GymnasiumVectorEnv(VectorEnv):
@@ -206,7 +209,7 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _registered(task: str) -> "gym.envs.registration.EnvSpec":
+def _registered(task: str) -> Entry:
     """Gymnasium's entry of an id, after importing the module it names before a colon."""
     module, _, name = task.rpartition(":")
     if module:
@@ -214,17 +217,17 @@ def _registered(task: str) -> "gym.envs.registration.EnvSpec":
     return gym.spec(name)
 
 
-def _is_from(entry: "gym.envs.registration.EnvSpec", package: str) -> bool:
+def _is_from(entry: Entry, package: str) -> bool:
     return str(entry.entry_point).startswith(package)
 
 
-def _needs_box2d(entry: "gym.envs.registration.EnvSpec") -> bool:
+def _needs_box2d(entry: Entry) -> bool:
     """Whether a registered environment needs our extra `box2d`, and it is not installed."""
     return _is_from(entry, "gymnasium.envs.box2d") and importlib.util.find_spec("Box2D") is None
 
 
-def source_of(task: object) -> "gym.envs.registration.EnvSpec | Callable[[], gym.Env]":
-    """What environments are made from. An entry rather than its id: a worker has not the user's registry."""
+def source_of(task: object) -> Source:
+    """What environments of a task are made from."""
     if isinstance(task, str):
         if (make := own.from_file(task)) is not None:
             return make
@@ -262,17 +265,15 @@ def _not_an_env(what: object) -> str:
     )
 
 
-def make_one(
-    name: str,
-    source: "gym.envs.registration.EnvSpec | Callable[[], gym.Env]",
-    max_episode_steps: int | None,
-) -> _Guard:
+def make_one(name: str, source: Source, max_episode_steps: int | None) -> _Guard:
     """Makes one guarded environment; also what the workers run."""
+    return _Guard(make_bare(name, source, max_episode_steps))
+
+
+def make_bare(name: str, source: Source, max_episode_steps: int | None) -> gym.Env:
+    """Makes one environment that policies can act in, with its time limit."""
     try:
-        if isinstance(source, gym.envs.registration.EnvSpec):
-            env = gym.make(source, disable_env_checker=True)
-        else:
-            env = source()
+        env = gym.make(source, disable_env_checker=True) if isinstance(source, Entry) else source()
     except Exception as error:
         raise EnvironmentFault(f"Making an environment of {name!r} failed: {_describe(error)}") from error
     if not isinstance(env, gym.Env):
@@ -284,7 +285,7 @@ def make_one(
             env = TimeLimit(env, max_episode_steps)
         else:
             limit._max_episode_steps = max_episode_steps
-    return _Guard(env)
+    return env
 
 
 def _time_limit(env: gym.Env) -> TimeLimit | None:

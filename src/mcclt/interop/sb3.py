@@ -20,10 +20,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import FlattenObservation, TimeLimit
+from gymnasium.wrappers import FlattenObservation
 
 from mcclt.config import RunConfig
-from mcclt.envs.api import Step, VectorEnv
+from mcclt.envs.api import Step, VectorEnv, task_name
+from mcclt.envs.gymnasium import make_bare, source_of
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.method.learner import AgentState
 from mcclt.storage.trackers import Row
@@ -79,14 +80,9 @@ class Methods:
         """None: models that normalise (`normalize_obs`, `normalize_reward`) do so inside, and want raw observations."""
 
 
-def _make_env(source: Any, max_episode_steps: int | None) -> Any:
+def _make_env(task: object, max_episode_steps: int | None) -> Any:
     """One environment with the vectors that policies see, in a `Monitor`."""
-    if isinstance(source, str):
-        env = gym.make(source, max_episode_steps=max_episode_steps)
-    else:
-        env = source()
-        if max_episode_steps is not None:
-            env = TimeLimit(env, max_episode_steps)
+    env = make_bare(task_name(task), source_of(task), max_episode_steps)
     space = env.observation_space
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
         env = FlattenObservation(env)
