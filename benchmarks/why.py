@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 import mcclt
-from mcclt.config import VARIANTS
+from mcclt.config import VARIANTS, group_name
 from mcclt.envs.api import VectorEnv
 from mcclt.experiments.figures import colour
 from mcclt.experiments.results import NAMES
@@ -59,23 +59,13 @@ def measure(path: Path, returns: int = RETURNS) -> dict[str, Any]:
     return {
         "task": agent.task,
         "algo": agent.config.algo,
-        "variant": variant_of(agent),
+        "variant": group_name(agent.config).removeprefix(f"{agent.config.algo}-"),
         "seed": agent.seed,
         "t": at.tolist(),
         "returns": np.round(followed.reshape(-1, returns), 3).tolist(),
         **{name: [float(f"{x:.6g}") for x in getattr(believed, name)] for name in BELIEFS},
         "weights": weights_go_with(agent, obs, lengths, terminated),
     }
-
-
-def variant_of(agent: Agent) -> str:
-    """The name of its critic and weighting."""
-    config = agent.config
-    return next(
-        name
-        for name, parts in VARIANTS.items()
-        if (parts["critic"], parts["weighting"]) == (config.critic, config.weighting)
-    )
 
 
 def _environments(agent: Agent, count: int, limit: int | None) -> VectorEnv:
