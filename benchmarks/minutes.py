@@ -73,16 +73,10 @@ def ours(task: str, seeds: list[int], core: int, minutes: float, steps: int, fol
     points, seconds = [], dict.fromkeys(seeds, 0.0)
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        seconds[row["seed"]] += row["time/collect"] + row["time/learn"]  # of all seeds, each time
-        if "eval/mean_reward" in row and seconds[row["seed"]] <= 60 * minutes:
-            points.append(
-                {
-                    "seed": row["seed"],
-                    "steps": row["step"],
-                    "seconds": seconds[row["seed"]],
-                    "return": row["eval/mean_reward"],
-                }
-            )
+        seed, found = row["seed"], row.get("eval/mean_reward")
+        seconds[seed] += row["time/collect"] + row["time/learn"]  # of all seeds, each time
+        if found is not None and seconds[seed] <= 60 * minutes:
+            points.append({"seed": seed, "steps": row["step"], "seconds": seconds[seed], "return": found})
     return points
 
 

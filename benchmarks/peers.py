@@ -17,6 +17,7 @@ policy makes its passes first and then the critic, theirs take turns (the same n
 """
 
 import argparse
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -69,7 +70,7 @@ class Racer:
     """One contestant."""
 
     name: str
-    make: Callable[[int], Any]
+    make: Callable[..., Any]
     """Makes a model from a seed."""
     rollout: int
     """Steps of a turn."""
@@ -99,7 +100,7 @@ class Training:
 
     def __init__(self, racer: Racer, seed: int) -> None:
         start = time.perf_counter()
-        self.racer, self.model = racer, racer.make(seed)
+        self.racer, self.model = racer, racer.make(seed=seed)
         self.made_in, self.steps, self.turns = time.perf_counter() - start, 0, list[Turn]()
 
     def turn(self) -> None:
@@ -143,11 +144,11 @@ def racers(task: str, torch_threads: int, console: Console) -> list[Racer]:
             continue
         torch.set_num_threads(torch_threads)
         # SB3 would take a GPU, which is slower for such networks; SBX runs where JAX does.
-        make = lambda seed, peer=peer: peer("MlpPolicy", task, seed=seed, device="cpu")  # noqa: E731
+        make = functools.partial(peer, "MlpPolicy", task, device="cpu")
         found.append(Racer(f"{package} {name}", make, 2_048, equal))
 
     def ours(name: str, kind: type, rollout: int, **settings: Any) -> None:
-        found.append(Racer(f"mcclt {name}", lambda seed: kind(task, seed=seed, **settings), rollout))
+        found.append(Racer(f"mcclt {name}", functools.partial(kind, task, **settings), rollout))
 
     ours("PPO, settings of SB3", mcclt.PPO, 2_048, **SB3_PPO)
     ours("TRPO, settings of sb3-contrib", mcclt.TRPO, 2_048, **CONTRIB_TRPO)

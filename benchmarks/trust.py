@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 from why import rho
 
+from mcclt.experiments.analysis.stats import summarise
 from mcclt.experiments.results import Result
 from mcclt.experiments.store import Store
 
@@ -30,8 +31,8 @@ def rank(result: Result, name: str) -> float:
 
 def cell(values: list[float]) -> str:
     """Mean ± standard error over seeds, of those that have a value."""
-    x = np.array(values)[np.isfinite(values)]
-    return f"{x.mean():.2f} ± {x.std(ddof=1) / np.sqrt(len(x)):.2f} ({len(x)})" if len(x) > 1 else "–"
+    found = summarise(np.array(values))
+    return f"{found.mean:.2f} ± {found.se:.2f} ({found.n})" if found.n > 1 else "–"
 
 
 def main(store: tyro.conf.Positional[Path]) -> None:

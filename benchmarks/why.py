@@ -26,6 +26,7 @@ from scipy import stats
 import mcclt
 from mcclt.config import VARIANTS, group_name
 from mcclt.envs.api import VectorEnv
+from mcclt.experiments.analysis.stats import summarise
 from mcclt.experiments.figures import colour
 from mcclt.experiments.results import NAMES
 from mcclt.method.randomness import Purpose
@@ -232,8 +233,8 @@ def grouped(records: list[dict[str, Any]]) -> Found:
 
 def over_seeds(values: list[float | None]) -> tuple[float, float]:
     """Mean and standard error of those that are there; NaN of none."""
-    x = np.array([v for v in values if v is not None and np.isfinite(v)])
-    return (float(x.mean()), float(stats.sem(x)) if len(x) > 1 else np.nan) if len(x) else (np.nan, np.nan)
+    found = summarise(np.array(values, float))
+    return found.mean, found.se
 
 
 def cell(values: list[float | None], digits: int = 2) -> str:
