@@ -15,7 +15,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -26,7 +26,6 @@ from mcclt.config import RunConfig
 from mcclt.envs.api import Step, VectorEnv, task_name
 from mcclt.envs.gymnasium import make_bare, source_of
 from mcclt.errors import ConfigError, MissingExtraError
-from mcclt.method.learner import AgentState
 from mcclt.storage.trackers import Row
 from mcclt.training.loop import Observer
 from mcclt.training.trainer import Trainer
@@ -44,10 +43,8 @@ class Methods:
     """What Stable-Baselines3's own code asks of a model, beside `predict`, `save` and `num_timesteps`."""
 
     config: RunConfig
-    seeds: Any
     num_timesteps: int
     _env: object | None
-    _follow: Callable[[RunConfig, AgentState], None]
     _logger: Any = None
     _vec_env: Any = None
 

@@ -122,7 +122,7 @@ class Model(sb3.Methods):
                 )
         if source == "MlpPolicy":
             raise ConfigError(f"Which task? Name one, such as {type(self).__name__}('Hopper-v5').")
-        return remade(source) if isinstance(source, gym.Env) else source
+        return remade(source)
 
     def __repr__(self) -> str:
         """What it is, as it would be typed, and how far it has learnt."""
@@ -343,10 +343,9 @@ class Model(sb3.Methods):
             kind = named.get(algo, Model)
         elif algo != cls.algo:
             raise CheckpointError(f"{source} was trained with {algo.upper()}: load it with {algo.upper()}.load.")
-        env = remade(env) if isinstance(env, gym.Env) else env
-        model = kind._restored(*only_group(arrays, meta, name), source, env)
+        model = kind._restored(*only_group(arrays, meta, name), source, remade(env))
         if env is not None:  # found out now, not when it learns
-            _fitting_env(model, env, 0, 1).close()
+            _fitting_env(model, model._env, 0, 1).close()
         return model
 
     @classmethod
@@ -379,11 +378,11 @@ class TRPO(Model):
     algo = "trpo"
 
 
-def remade(env: gym.Env) -> object:
-    """What makes more environments like one that `gymnasium.make` made: its id, if that says it all, or a function."""
-    spec = env.spec
-    if spec is None:
-        return env  # which the engines refuse
+def remade(source: object) -> object:
+    """What makes environments; for one that `gymnasium.make` made its id, if that says it all, or a function."""
+    if not isinstance(source, gym.Env) or source.spec is None:  # one without a spec is refused by the engines
+        return source
+    spec = source.spec
     settings = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
     if not settings and spec == dataclasses.replace(gym.spec(spec.id), kwargs=spec.kwargs):
         return spec.id
@@ -425,7 +424,7 @@ def evaluate_policy(
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
     require(n_eval_episodes >= 1, f"n_eval_episodes = {n_eval_episodes}", "at least 1")
-    source = model.source if env is None else remade(env) if isinstance(env, gym.Env) else env
+    source = model.source if env is None else remade(env)
     index = model.seeds[model._index(seed)]
     vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))
     try:
