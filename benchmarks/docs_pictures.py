@@ -141,14 +141,8 @@ def weights() -> Any:
 
 
 PANELS = (
-    ("eval/mean_reward", "eval/mean_reward"),
-    ("train/explained_variance", "train/explained_variance"),
-    ("train/approx_kl", "train/approx_kl"),
-    ("train/entropy", "train/entropy"),
-    ("value/std", "value/std and value/guide_std (dashed)"),
-    ("value/normality_error", "value/normality_error"),
-    ("weight/mean", "weight/mean and weight/min (dashed)"),
-    ("weight/temperature", "weight/temperature"),
+    *("eval/mean_reward", "train/explained_variance", "train/approx_kl", "train/entropy"),
+    *("value/std", "value/normality_error", "weight/mean", "weight/temperature"),
 )
 SECOND = {"value/std": "value/guide_std", "weight/mean": "weight/min"}
 
@@ -158,13 +152,13 @@ def training(run: Path) -> Any:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     task = json.loads((run / "config.json").read_text())["task"]
     figure, axes = plt.subplots(4, 2, figsize=(figures.style.WIDTH, 8), layout="constrained")
-    for axis, (name, title) in zip(axes.flat, PANELS, strict=True):
+    for axis, name in zip(axes.flat, PANELS, strict=True):
         for seed, colour in zip(sorted({r["seed"] for r in rows}), (BLUE, ORANGE, GREEN, PINK), strict=False):
             for metric, style in ((name, "-"), (SECOND.get(name), "--")):
                 own = [(r["step"] / 1000, r[metric]) for r in rows if r["seed"] == seed and metric in r]
                 if own:
                     axis.plot(*zip(*own, strict=True), color=colour, linestyle=style, linewidth=1.2)
-        axis.set_title(title)
+        axis.set_title(f"{name} and {SECOND[name]} (dashed)" if name in SECOND else name)
         if name == "train/explained_variance":
             axis.set_ylim(-0.6, 1.05)
         if name in ("value/normality_error", "weight/temperature"):
