@@ -173,6 +173,11 @@ def show(folder: Path) -> None:
     print(table(folder))
 
 
+def line(points: list[Point]) -> tuple[list[float], list[float]]:
+    """Minutes, and returns."""
+    return [p["seconds"] / 60 for p in points], [p["return"] for p in points]
+
+
 def draw(folder: Path, picture: Path) -> None:
     """One panel for each task: every seed thin, their mean thick, over minutes on two cores; steps in the legend."""
     import matplotlib.pyplot as plt
@@ -181,22 +186,13 @@ def draw(folder: Path, picture: Path) -> None:
     figure, axes = plt.subplots(1, len(found), figsize=(5.2 * len(found), 3.8), squeeze=False, layout="constrained")
     for axis, (task, contestants) in zip(axes[0], found.items(), strict=True):
         for (name, label), colour in zip(LABELS.items(), COLOURS, strict=True):
-            points = contestants.get(name, [])
-            curves = by_seed(points)
+            curves = by_seed(contestants.get(name, []))
             for curve in curves:
-                axis.plot(
-                    [p["seconds"] / 60 for p in curve], [p["return"] for p in curve], color=colour, alpha=0.3, lw=1
-                )
-            if curves:
-                rows = [*zip(*curves, strict=False)]  # as far as all seeds came
-                minutes = [np.mean([p["seconds"] for p in row]) / 60 for row in rows]
-                axis.plot(
-                    minutes,
-                    [np.mean([p["return"] for p in row]) for row in rows],
-                    color=colour,
-                    lw=2.5,
-                    label=f"{label}: {rows[-1][0]['steps']:,.0f} steps",
-                )
+                axis.plot(*line(curve), color=colour, alpha=0.3, lw=1)
+            together = [*zip(*curves, strict=False)]  # as far as all seeds came
+            means = [{key: float(np.mean([p[key] for p in points])) for key in points[0]} for points in together]
+            if means:
+                axis.plot(*line(means), color=colour, lw=2.5, label=f"{label}: {means[-1]['steps']:,.0f} steps")
         axis.set(title=task, xlabel="minutes on two cores, four seeds together", ylabel="return")
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.16))  # below: curves go everywhere
