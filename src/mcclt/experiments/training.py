@@ -155,8 +155,7 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
         i = a % len(trainer.config.seeds)
         state = jax.tree.map(lambda x, i=i: x[i], states[name])
         agent = Agent(spec.task, seed, trainer.step, spec, trainer.learners[name], state)
-        with jax.default_matmul_precision("float32"):
-            belief = agent.believe(rollout.obs[a].reshape(-1, spec.obs_size))
+        belief = agent.believe(rollout.obs[a].reshape(-1, spec.obs_size))
         found = {k: np.asarray(v, float).reshape(*shape, *v.shape[1:]) for k, v in vars(belief).items()}
         followed = np.where(known[:, a], returns[:, a], np.nan)
         ended = (terminated | truncated)[:, a]

@@ -88,5 +88,7 @@ class Agent:
             found = learner.predict(state, obs)
             return found, learner.weights(state, found.error)
 
-        found, weight = Program(("believe", learner.key("study")), believe).jitted(self.state, np.asarray(obs))
+        program = Program(("believe", learner.key("study")), believe).jitted
+        with jax.default_matmul_precision("float32"):
+            found, weight = program(self.state, np.asarray(obs))
         return ValueDistribution(*(np.asarray(x) for x in (found.bars, found.mean, found.std, found.error, weight)))
