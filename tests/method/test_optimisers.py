@@ -54,6 +54,6 @@ def test_rates_fall_linearly() -> None:
     # 1,000 steps in updates of 250: updates 0 to 3 at 0, 1/4, 1/2 and 3/4 of the way from 0.4 to 0.
     found = [float(optimisers.progress(jnp.int32(u), 250, 1000)) for u in range(6)]
     assert found == [0, 0.25, 0.5, 0.75, 1, 1], "and it stays at its end"
-    np.testing.assert_allclose([optimisers.rate(0.4, 0.0, p) for p in found[:4]], [0.4, 0.3, 0.2, 0.1])
-    assert optimisers.rate(0.4, None, 0.5) == 0.4
+    np.testing.assert_allclose([optimisers.decayed(0.4, 0.0, p) for p in found[:4]], [0.4, 0.3, 0.2, 0.1])
+    assert optimisers.decayed(0.4, None, 0.5) == 0.4
     assert optimisers.progress(jnp.int32(3), 250, None) == 0
