@@ -1,11 +1,9 @@
 """The native engine against Gymnasium, and itself with other threads, neighbours or interruptions."""
 
 import contextlib
-import functools
 import itertools
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,18 +21,12 @@ from mcclt.envs.mujoco import load_model
 from mcclt.envs.native import NativeVectorEnv
 from mcclt.envs.tasks import TASKS, HalfCheetah, Hopper
 from mcclt.errors import CheckpointError, ConfigError
+from references import gym_env, newest
 
 EVERY_TASK = pytest.mark.parametrize("task_id", TASKS)
 PURE = [name for name, task in TASKS.items() if not task.derived]  # stepped by mujoco.rollout
 DERIVED = [name for name, task in TASKS.items() if task.derived]  # stepped by mj_step
 ONE_OF_EACH_KIND = pytest.mark.parametrize("task_id", ["Hopper-v5", "InvertedDoublePendulum-v4", "Ant-v5"])
-
-
-@functools.cache
-def gym_env(task_id: str) -> Any:
-    """Gymnasium's environment without its wrappers."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # where MuJoCo logs its warnings
-        return gymnasium.make(task_id, disable_env_checker=True).unwrapped
 
 
 def keys_of(n: int) -> list[Key]:
@@ -104,7 +96,7 @@ def test_each_step_is_gymnasiums_from_the_same_state(task_id: str) -> None:
         assert terminated.any()
 
 
-@pytest.mark.parametrize("task_id", PURE)
+@newest(PURE)
 def test_what_mujoco_leaves_out_changes_no_bit(task_id: str) -> None:
     env, task = NativeVectorEnv(task_id, keys_of(4)), TASKS[task_id]
     models, data = [load_model(task)] * 4, mujoco.MjData(load_model(task))
@@ -219,7 +211,7 @@ def test_the_time_limit_truncates_at_1000(task_id: str) -> None:
     assert env._elapsed.tolist() == [1, 3]
 
 
-@EVERY_TASK
+@newest(TASKS)
 def test_an_ended_episode_gives_its_true_last_observation_and_the_first_of_the_next(task_id: str) -> None:
     keys = keys_of(2)
     short, long = NativeVectorEnv(task_id, keys, max_episode_steps=3), NativeVectorEnv(task_id, keys)
@@ -250,7 +242,7 @@ def test_termination_on_the_last_step_is_not_truncation() -> None:
     assert step.terminated[0] and not step.truncated[0]
 
 
-@EVERY_TASK
+@newest(TASKS)
 def test_neighbours_and_threads_change_nothing(task_id: str) -> None:
     keys = keys_of(7)
     many, threaded = NativeVectorEnv(task_id, keys, 40, 1), NativeVectorEnv(task_id, keys, 40, 2)
@@ -266,7 +258,7 @@ def test_neighbours_and_threads_change_nothing(task_id: str) -> None:
         env.close()
 
 
-@EVERY_TASK
+@newest(TASKS)
 def test_a_restored_state_continues_bit_for_bit(task_id: str) -> None:
     env = NativeVectorEnv(task_id, keys_of(3), 50)
     env.reset()
