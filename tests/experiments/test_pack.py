@@ -323,7 +323,7 @@ def test_a_pack_elsewhere_is_not_read(store: Store) -> None:
 def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     """Killed before and after everything that packing, packing more and unpacking do to the disk."""
     script = Path(drivers.__file__)
-    done = subprocess.run([sys.executable, script, "crash-pack", tmp_path], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, script, "crash_pack", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     moments = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(moments) > 20 and [m["killed"] for m in moments] == [True] * (len(moments) - 1) + [False]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import drivers
-from drivers import STEPS, Pretend, Recorder, cells_of, contents, pretend, tiny, trained
+from drivers import STEPS, Pretend, Recorder, cells_of, contents, left, pretend, tiny, trained
 from mcclt.errors import MccltError
 from mcclt.experiments import runner
 from mcclt.experiments.runner import Tally, run_cells
@@ -293,8 +293,7 @@ def finish(path: Path, undisturbed: dict) -> Recorder:
     tally = run_cells(store, cells_of(tiny(steps=STEPS), 3), InProcess(display.progress), display, 1, False)
     assert tally.done + tally.there == 3 and tally.failures == [] and tally.elsewhere == 0
     assert contents(store) == undisturbed, "returns, curves and probes to the last digit"
-    left = [p.name for p in (path / "work").iterdir() if p.name not in ("locks", ".gitignore", "store.lock")]
-    assert left == []
+    assert left(path) == []
     return display
 
 
@@ -302,8 +301,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lo
 
 
 @needs_proc
-def test_workers_end_with_their_driver() -> None:
-    driver = subprocess.Popen([sys.executable, str(DRIVERS), "wait", "2"], stdout=subprocess.PIPE, text=True)
+def test_workers_end_with_their_driver(tmp_path: Path) -> None:
+    driver = subprocess.Popen([sys.executable, str(DRIVERS), "wait", tmp_path, "2"], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None and driver.stdout.readline() == "there\n"
     family = descendants(driver.pid)
     driver.kill()

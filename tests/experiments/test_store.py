@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drivers
-from drivers import cells_of, contents, pretend, tiny, trained
+from drivers import cells_of, contents, left, pretend, tiny, trained
 from mcclt.experiments.cells import StoreError, checksum, encode, file_name, read
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import make_setup
@@ -444,8 +444,7 @@ def test_processes_that_race_do_each_cell_once(tmp_path: Path) -> None:
     assert sum(t[0] for t in tallies) == 24
     assert sum(t[0] > 0 for t in tallies) >= 2, f"it was no race: {tallies}"
     assert len(contents(store)) == 24
-    left = [p for p in (path / "work").iterdir() if p.name not in ("locks", ".gitignore", "store.lock")]
-    assert left == [], "nothing is left of the work"
+    assert left(path) == []
 
 
 def test_threads_that_write_the_same_cell(store: Store) -> None:

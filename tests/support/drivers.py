@@ -113,6 +113,11 @@ class Pretend:
     def close(self) -> None: ...
 
 
+def left(store: Path) -> list[str]:
+    """What is left of the work on a store."""
+    return [p.name for p in (store / "work").iterdir() if p.name not in ("locks", ".gitignore", "store.lock")]
+
+
 def trained(store: Store) -> Counter[tuple[Any, ...]]:
     """How often each cell was trained by `Pretend`."""
     log = store.path / "trained.log"
@@ -250,8 +255,8 @@ def train(path: Path, seeds: int, steps: int, workers: int) -> None:
     print(json.dumps([tally.done, tally.there, tally.elsewhere, tally.failures]))
 
 
-def wait(workers: int) -> None:
-    """Has idle workers until it is killed."""
+def wait(path: Path, workers: int) -> None:
+    """Has idle workers until it is killed; writes nothing."""
     from mcclt.experiments.workers import Processes
 
     own = Processes(workers, pin=True)
@@ -311,18 +316,8 @@ def _say(path: Path, data: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    job, where, *numbers = sys.argv[1:]
-    if job == "race":
-        race(Path(where), *map(int, numbers))
-    elif job == "crash":
-        crash(Path(where))
-    elif job == "crash-pack":
-        crash_pack(Path(where))
-    elif job == "ray-here":
-        ray_here(Path(where))
-    elif job == "ray-nodes":
-        ray_nodes(Path(where), *map(int, numbers))
-    elif job == "train":
-        train(Path(where), *map(int, numbers))
-    elif job == "wait":
-        wait(int(where))
+    jobs: dict[str, Callable[..., None]] = {
+        job.__name__: job for job in (race, crash, crash_pack, ray_here, ray_nodes, train, wait)
+    }
+    job, store, *numbers = sys.argv[1:]
+    jobs[job](Path(store), *map(int, numbers))
