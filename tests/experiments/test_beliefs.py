@@ -8,22 +8,13 @@ import pytest
 from scipy import stats as scipy_stats
 
 from mcclt.experiments.analysis import beliefs, stats
-from mcclt.experiments.results import Results, Series, gather
+from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import make_setup
-from synthetic import make_result
+from synthetic import make_result, make_series
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-def make_series(variant: str, probes: list[dict], scores: list[float] | None = None) -> Series:
-    """One series of Hopper, PPO, whose agents were probed as given."""
-    setup = make_setup("Hopper", "ppo", variant, "authors")
-    scores = scores or [1000.0] * len(probes)
-    made = [make_result(setup, seed, score) for seed, score in enumerate(scores)]
-    replaced = [dataclasses.replace(r, probe=p) for r, p in zip(made, probes, strict=True)]
-    return gather(replaced, {setup.key: setup.settings}).series[0]
 
 
 def episode(t: list[float], std: list[float | None]) -> dict:

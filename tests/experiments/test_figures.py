@@ -18,25 +18,12 @@ from mcclt.experiments.figures import scores, style
 from mcclt.experiments.figures.bars import BARS_SHOWN
 from mcclt.experiments.figures.calibration import _crps_panel
 from mcclt.experiments.paper import paper_mean
-from mcclt.experiments.results import Results, Series, gather, variant_label
+from mcclt.experiments.results import Results, gather, variant_label
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
-from synthetic import make_result, make_store
+from synthetic import make_result, make_series, make_store
 
 ALL = (*figures.COLOURS, "qr@n_quantiles=200", "qr@qr_target=bellman")
-
-
-def make_series(variant: str, probes: list[dict], scores: list[float] | None = None) -> Series:
-    """One series of Hopper, PPO, whose agents were probed as given."""
-    setup = make_setup("Hopper", "ppo", variant, "authors")
-    scores = scores or [1000.0] * len(probes)
-    made = [make_result(setup, seed, score) for seed, score in enumerate(scores)]
-    replaced = [dataclasses.replace(r, probe=p) for r, p in zip(made, probes, strict=True)]
-    return gather(replaced, {setup.key: setup.settings}).series[0]
-
-
-def episode(t: list[float], std: list[float | None]) -> dict:
-    return {"episode": {"t": t, "std": std}}
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Stores of made-up results with known properties, for the tests of everything that reads one."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 
 from mcclt.config import PAPER_VARIANTS
-from mcclt.experiments.results import Result
+from mcclt.experiments.results import Result, Series, gather
 from mcclt.experiments.setups import Setup, make_setup
 from mcclt.experiments.store import Store
 
@@ -51,6 +52,14 @@ def make_result(setup: Setup, seed: int, score: float, episodes: int = 100, poin
             "platform": "Linux",
         },
     )
+
+
+def make_series(variant: str, probes: list[dict]) -> Series:
+    """One of Hopper, PPO, whose agents were probed as given."""
+    setup = make_setup("Hopper", "ppo", variant, "authors")
+    made = [make_result(setup, seed, 1000.0) for seed in range(len(probes))]
+    probed = [dataclasses.replace(r, probe=p) for r, p in zip(made, probes, strict=True)]
+    return gather(probed, {setup.key: setup.settings}).series[0]
 
 
 def make_probe(setup: Setup, rng: np.random.Generator) -> dict:
