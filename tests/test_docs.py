@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import mcclt
-from browser import needs_browser, opened
+from browser import needs_browser, opened, sized
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
@@ -90,8 +90,7 @@ def test_pages_look_right_from_disk(site):
     """On a wide and on a narrow screen: nothing overflows, equations and pictures are there, no script complains."""
     with opened() as driver:
         for width in (1280, 390):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            sized(driver, width)
             for name in ("index", "method", "architecture", "metrics", "guides/plots", "api/settings", "results"):
                 driver.get((site / f"{name}.html").as_uri())
                 assert driver.execute_script(LOOK) == [False, 0, []], (name, width)

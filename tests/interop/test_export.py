@@ -24,12 +24,11 @@ from mcclt.storage.configuration import to_dict
 from mcclt.storage.metadata import spec_to_dict
 from mcclt.training.model import Model
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, run_config
+from probes import OURS, PENDULUM, Counter, Noisy, ShiftedActions, agent, run_config
 
 HAS = {name: importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime")}
 needs_onnx = pytest.mark.skipif(not all(HAS.values()), reason="needs pip install 'mcclt[onnx]'")
 
-OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
 RNG = np.random.default_rng(0)
 
 

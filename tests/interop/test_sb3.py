@@ -31,9 +31,8 @@ from mcclt import PPO, TRPO
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.errors import ConfigError
 from mcclt.method import normalisation
-from probes import SMALL, TINY, Counter, Noisy, ShiftedActions, counter_length
+from probes import OURS, Counter, Noisy, ShiftedActions, counter_length
 
-OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
 CALLS = OURS["steps_per_update"] // OURS["n_envs"]  # of on_step per update: 8
 OBS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 

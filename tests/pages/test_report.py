@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from browser import CONTRAST, needs_browser, opened, where_there_is_one
+from browser import CONTRAST, every, look_at, needs_browser, sized, where_there_is_one
 from mcclt.config import PAPER_VARIANTS
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import pooled, stats
@@ -323,32 +323,12 @@ def test_a_large_store_makes_a_small_page(tmp_path):
 # --- in a browser ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with opened() as driver:
-        yield driver
-
-
 @pytest.fixture
 def tab(browser, written):
     """The page in a window 1,280 pixels wide, which must not have complained by the end of the test."""
     look_at(browser, written, 1280)
     yield browser
     assert browser.get_log("browser") == []
-
-
-def look_at(browser, path: Path, width: int, scheme: str = "light", media: str = "screen") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-    browser.get(path.as_uri())
-    # Drawn once the panels' width is known, which is after the first frame.
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 50));")
-
-
-def every(tab, selector: str) -> list:
-    return tab.find_elements("css selector", selector)
 
 
 def click(tab, element) -> None:
@@ -517,13 +497,12 @@ def test_commands_are_copied(tab, store):
 def test_prints_unfolded_light_and_without_controls(tab, written):
     look_at(tab, written, 800, "dark")
     assert [d for d in every(tab, "details") if d.get_attribute("open") is None]
-    features = [{"name": "prefers-color-scheme", "value": "dark"}]
-    tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": features})
+    sized(tab, 800, "dark", "print")
     assert not [d for d in every(tab, "details") if d.get_attribute("open") is None]
     assert all(e.is_displayed() for e in every(tab, "details > :not(summary)"))
     assert not [e for e in every(tab, ".bar, .controls, .copy") if e.is_displayed()]
     assert tab.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
+    sized(tab, 800, "dark")
     assert [d for d in every(tab, "details") if d.get_attribute("open") is None]
 
 

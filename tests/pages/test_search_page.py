@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from browser import CONTRAST, needs_browser, opened
+from browser import CONTRAST, every, needs_browser, sized
 from mcclt.cli.app import main
 from mcclt.pages import tuning
 from mcclt.tuning import Plan, Space, Tuner
@@ -35,12 +35,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s/search.html"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with opened() as driver:
-        yield driver
-
-
 def test_differences_are_to_the_default_of_the_algorithm(tmp_path: Path) -> None:
     """Which is what the settings are confirmed against, with their time limit."""
     space = {"search": {"gamma": {"low": 0.9, "high": 0.95}}, "fixed": {"algo": "trpo", "max_episode_steps": 50}}
@@ -56,10 +50,7 @@ def test_differences_are_to_the_default_of_the_algorithm(tmp_path: Path) -> None
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_fits_and_can_be_read(browser: Any, page: Path, width: int, scheme: str) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    sized(browser, width, scheme)
     browser.get(page.as_uri())
     assert browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
     assert browser.execute_script(CONTRAST) == []
@@ -70,7 +61,7 @@ def test_fits_and_can_be_read(browser: Any, page: Path, width: int, scheme: str)
         });
     """)
     assert sizes and min(sizes) > LEAST
-    rows = browser.find_elements("css selector", "#confirmation tbody tr")
+    rows = every(browser, "#confirmation tbody tr")
     assert len(rows) == 3 and len(rows[1].find_elements("css selector", ".strip")) == 2  # returns, difference
     assert browser.get_log("browser") == []
 
@@ -78,5 +69,5 @@ def test_fits_and_can_be_read(browser: Any, page: Path, width: int, scheme: str)
 @needs_browser
 def test_the_lines_of_the_drawing_are_labelled_with_round_numbers(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
-    labels = [e.text for e in browser.find_elements("css selector", "#curves text")]
+    labels = [e.text for e in every(browser, "#curves text")]
     assert labels[-4:] == ["0", "160", "320", "800"] and len(labels) >= 6

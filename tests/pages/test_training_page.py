@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browser import CONTRAST, needs_browser, opened, where_there_is_one
+from browser import CONTRAST, every, look_at, needs_browser, where_there_is_one
 from mcclt.config import VARIANTS, AgentConfig, RunConfig
 from mcclt.errors import ConfigError
 from mcclt.experiments.runs import read_runs
@@ -131,21 +131,6 @@ def test_a_run_without_metrics_says_so(tmp_path: Path) -> None:
 # --- in a browser ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with opened() as driver:
-        yield driver
-
-
-def look_at(browser: Any, path: Path, width: int, scheme: str = "light") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(path.as_uri())
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 50));")
-
-
 def drawn(browser: Any) -> tuple[int, str]:
     """Points of the first line in the first panel, and the first note."""
     return tuple(browser.execute_script("""
@@ -189,7 +174,7 @@ def test_fits_and_can_be_read(browser: Any, tmp_path: Path, width: int, scheme: 
         return [...document.querySelectorAll('.panel')].map((p) => [p.querySelectorAll('.seed').length, p.clientWidth]);
     """)
     assert len(panels) == 7 and all(seeds == 2 for seeds, _ in panels)  # quantities; a path of all seeds per group
-    assert [e.is_displayed() for e in browser.find_elements("css selector", "#algos, #quantity, #tasks")] == [False] * 3
+    assert [e.is_displayed() for e in every(browser, "#algos, #quantity, #tasks")] == [False] * 3
     assert browser.get_log("browser") == []
 
 

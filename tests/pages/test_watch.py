@@ -18,16 +18,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from browser import CONTRAST, needs_browser, opened, where_there_is_one
+from browser import CONTRAST, every, needs_browser, sized, where_there_is_one
 from mcclt import PPO
 from mcclt.cli.watch import Watch
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault
 from mcclt.pages import filming, watch
 from mcclt.pages.recording import Recording, record
 from mcclt.storage import files
-from probes import PENDULUM, SMALL, TINY, Noisy, ShiftedActions, factory
+from probes import OURS, PENDULUM, Noisy, ShiftedActions, factory
 
-OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 LENGTH = 60
 
@@ -405,12 +404,6 @@ KEYS = {"left": "\ue012", "right": "\ue014", "home": "\ue011", "end": "\ue010", 
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with opened() as driver:
-        yield driver
-
-
-@pytest.fixture(scope="module")
 def one(tmp_path_factory) -> Path:
     return watch.write([synthetic()], tmp_path_factory.mktemp("watch") / "one.html")
 
@@ -430,16 +423,9 @@ def tab(browser, one):
 
 
 def look_at(browser, path: Path, width: int, scheme: str = "light", step: str = "") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
+    sized(browser, width, scheme)
     browser.get("about:blank")
     browser.get(path.as_uri() + step)
-
-
-def every(tab, selector: str) -> list:
-    return tab.find_elements("css selector", selector)
 
 
 def press(tab, *keys: str) -> None:

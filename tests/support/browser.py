@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,25 @@ def opened() -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+def sized(driver: Any, width: int, scheme: str = "light", media: str = "screen") -> None:
+    """Gives the window a size, and its system a scheme of colours."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+
+def look_at(driver: Any, path: Path, width: int, scheme: str = "light") -> None:
+    """Opens a page whose charts are drawn once their width is known, which is after the first frame."""
+    sized(driver, width, scheme)
+    driver.get(path.as_uri())
+    driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 50));")
+
+
+def every(tab: Any, selector: str) -> list[Any]:
+    return tab.find_elements("css selector", selector)
 
 
 CONTRAST = """

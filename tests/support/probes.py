@@ -30,6 +30,8 @@ SMALL: dict[str, Any] = {
     "steps": 64,
 }
 """A run of four updates."""
+OURS = {name: value for name, value in (TINY | SMALL).items() if name not in ("steps", "eval_freq", "final_episodes")}
+"""Both, as arguments of `PPO` and `TRPO`."""
 PENDULUM = "InvertedDoublePendulum-v5"
 
 
