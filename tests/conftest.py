@@ -4,7 +4,9 @@ What is compiled is kept in the user's cache directory, for the processes that t
 the time of a first run is compilation.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,16 @@ for _name, _value in {
 }.items():
     jax.config.update(_name, _value)
     os.environ[_name.upper()] = str(_value)
+
+
+@pytest.fixture
+def trainer_of() -> Iterator[Any]:
+    """Makes trainers, and closes them in the end."""
+    from mcclt.training.trainer import Trainer
+
+    with contextlib.ExitStack() as stack:
+        yield lambda *args: stack.enter_context(contextlib.closing(Trainer(*args)))
+
 
 FOR_WARP = ("test_warp.py", "test_warp_contacts.py", "test_device.py")
 """Of these one worker runs all: what Warp compiles for one serves the next."""

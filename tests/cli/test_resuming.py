@@ -17,6 +17,7 @@ from commands import TINY, Cli
 from mcclt.storage import checkpoint, runs
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS
+from trees import timeless
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -30,9 +31,8 @@ def same(a: Path, b: Path) -> None:
         np.testing.assert_array_equal(x[name], y[name], err_msg=name)
 
 
-def timeless(path: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith("time")} for row in rows]
+def logged(path: Path) -> list[dict[str, Any]]:
+    return timeless(map(json.loads, (path / "metrics.jsonl").read_text().splitlines()))
 
 
 def test_an_interrupted_run(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_an_interrupted_run(mcclt: Cli, finished: Path, monkeypatch: pytest.Monk
     out, _ = mcclt(*shlex.split(command)[1:])
     assert "at 32 steps" in out and "new episodes" not in out
     same(where, finished)
-    assert timeless(where) == timeless(finished)
+    assert logged(where) == logged(finished)
     assert (where / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
 
 
@@ -124,7 +124,7 @@ def test_resuming_a_finished_run_with_more_steps(mcclt: Cli, copy: Path) -> None
 def test_resuming_a_finished_run_changes_nothing(mcclt: Cli, copy: Path, finished: Path) -> None:
     mcclt("train", "--resume", "copy", "--quiet")
     same(copy, finished)
-    assert timeless(copy) == timeless(finished)
+    assert logged(copy) == logged(finished)
     assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
 
 

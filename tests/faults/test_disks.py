@@ -23,6 +23,7 @@ from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS, agent, run_config
 from synthetic import make_result, make_store
+from trees import timeless
 
 STEPS = 640
 FLAGS = [PENDULUM, *TINY_FLAGS, "--critic", "plain", "--quiet", "--steps", str(STEPS), "--checkpoint-freq", "64"]
@@ -83,9 +84,8 @@ def whole(path: Path) -> None:
 def outcome(path: Path) -> Any:
     """What must come out of a training, however often it was stopped."""
     arrays, meta = checkpoint.load(runs.checkpoints(path)[-1])
-    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in row.items() if not k.startswith("time")} for row in rows]
-    return {k: v.tobytes() for k, v in arrays.items()}, meta["update"], timeless
+    rows = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+    return {k: v.tobytes() for k, v in arrays.items()}, meta["update"], timeless(rows)
 
 
 @pytest.fixture(scope="module")

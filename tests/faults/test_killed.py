@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mcclt.storage import checkpoint, runs
+from trees import timeless
 
 TASK = "InvertedDoublePendulum-v5"
 QUICK = "policy_iterations=2+critic_iterations=2"
@@ -73,8 +74,7 @@ def moment(rng: random.Random, folder: Path) -> Callable[[], bool]:
 def learnt(folder: Path) -> tuple[dict[str, bytes], list[dict[str, Any]], Any]:
     """All that a run ends with, but for times: arrays, metrics, evaluation."""
     arrays, meta = checkpoint.load(runs.checkpoints(folder)[-1])
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in row.items() if not k.startswith("time")} for row in rows]
+    kept = timeless(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()))
     assert meta["update"] == UPDATES
     return {k: v.tobytes() for k, v in arrays.items()}, kept, json.loads((folder / "evaluation.json").read_text())
 

@@ -19,6 +19,7 @@ from mcclt.storage import checkpoint, runs
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import PENDULUM, TINY_FLAGS, agent, run_config
+from trees import timeless
 
 CONFIG = run_config(groups={"ppo-plain": agent(critic="plain")}, checkpoint_freq=16)
 ODD = "mit Leerzeichen, ünï 名 'und' \"mehr\""
@@ -36,9 +37,8 @@ def train(path: Path) -> None:
 
 def outcome(path: Path) -> Any:
     arrays, _ = checkpoint.load(runs.checkpoints(path)[-1])
-    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    timeless = [{k: v for k, v in row.items() if not k.startswith("time")} for row in rows]
-    return {k: v.tobytes() for k, v in arrays.items()}, timeless
+    rows = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return {k: v.tobytes() for k, v in arrays.items()}, timeless(rows)
 
 
 @pytest.fixture(scope="module")

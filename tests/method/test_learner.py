@@ -23,6 +23,7 @@ from mcclt.method.policy_updates import POLICY_UPDATES
 from mcclt.method.weighting import WEIGHTINGS
 from mcclt.training.population import map_agents
 from probes import TINY
+from trees import assert_close, assert_same, one_of
 
 T, E, OBS, ACTIONS = 8, 2, 3, 2
 """Those of `SMALL` runs on `Noisy`, whose programs serve here, too."""
@@ -66,8 +67,7 @@ def one_update(learner, rollout=None, seed=0):
 
 def assert_same_update(found, expected) -> None:
     assert found[1].keys() == expected[1].keys()
-    for a, b in zip(*(jax.tree.leaves(tuple(pair)) for pair in (found, expected)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+    assert_close(tuple(found), tuple(expected), rtol=2e-3, atol=2e-5)
 
 
 # --- the contract ------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_map_agents_is_each_agent_alone():
     assert together.mean.shape == (3, T * E)
     for k in range(3):
         alone = predict(*jax.tree.map(lambda x, k=k: x[k : k + 1], (stack, obs)))
-        jax.tree.map(lambda a, b, k=k: np.testing.assert_array_equal(a[k], b[0]), together, alone)
+        assert_same(one_of(together, k), one_of(alone, 0))
         np.testing.assert_allclose(together.mean[k], by_itself(states[k], obs[k]).mean, rtol=1e-5, atol=1e-6)
     assert changed(together.mean[0], together.mean[1])
 

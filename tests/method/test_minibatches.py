@@ -23,6 +23,7 @@ from mcclt.training.fitting import Fit, Learnt
 from mcclt.training.population import Improve
 from mcclt.training.trainer import Trainer
 from probes import TINY, agent
+from trees import assert_close, one_of
 
 T, E, OBS, ACTIONS = 8, 2, 3, 2
 SPEC = EnvSpec("Made-Up", "none", OBS, ACTIONS, -np.ones(ACTIONS), np.ones(ACTIONS), None, False)
@@ -42,11 +43,6 @@ def rollout_of(*leading: int) -> Rollout:
 
     none = np.zeros((*leading, T, E), bool)
     return jax.device_put(Rollout(draw(OBS), draw(ACTIONS), draw(), none, none, draw(OBS)))
-
-
-def assert_close(a, b, **tolerance) -> None:
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_allclose(x, y, **({"rtol": 1e-4, "atol": 1e-6} | tolerance))
 
 
 # --- one pass ----------------------------------------------------------------------------------------------
@@ -213,7 +209,7 @@ def test_agents_mapped_are_agents_alone(critic, members):
     rollouts = rollout_of(2)
     together = jax.jit(jax.vmap(learner.update))(agents, rollouts)
     for k in range(2):
-        own, rollout, found = jax.tree.map(lambda x, k=k: np.asarray(x)[k], (agents, rollouts, together))
+        own, rollout, found = one_of((agents, rollouts, together), k)
         assert_close(found, alone.update(learner, own, rollout), rtol=2e-3, atol=2e-5)
 
 

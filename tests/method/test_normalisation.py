@@ -31,11 +31,11 @@ from mcclt.method.policy_updates import POLICY_UPDATES
 from mcclt.pages import watch
 from mcclt.training.collect import EpisodeStats, collect
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM, SMALL, TINY, Noisy, agent, factory, run_config
+from probes import OURS, PENDULUM, TINY, Noisy, agent, factory, run_config
+from trees import assert_close, assert_same, one_of, timeless
 
 T, E, OBS, ACTIONS, GAMMA = 8, 2, 3, 2, 0.9
 BOTH = {"normalize_obs": True, "normalize_reward": True}
-OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
 SPEC = EnvSpec("Made-Up", "none", OBS, ACTIONS, -np.ones(ACTIONS), np.ones(ACTIONS), None, False)
 RNG = np.random.default_rng(0)
 STATES = RNG.normal(size=(7, OBS)).astype(np.float32)
@@ -61,12 +61,6 @@ def updated(learner: Learner, *rollouts: Rollout) -> tuple[Any, dict[str, Any]]:
     for rollout in rollouts:
         state, metrics = alone.update(learner, state, rollout)
     return state, metrics
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
 
 
 # --- statistics --------------------------------------------------------------------------------------------
@@ -210,9 +204,7 @@ def test_the_scale_of_rewards_does_not_matter(critic: str) -> None:
     """Rewards 1024 times as large: the same agent, which predicts values 1024 times as large."""
     learner = learner_of(critic=critic)
     small, large = (updated(learner, *(rollout_of(k, scale) for k in range(3)))[0] for scale in (1.0, 1024.0))
-    learnt = (jax.tree.leaves((state.policy, state.critic)) for state in (small, large))
-    for a, b in zip(*learnt, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    assert_close(*((state.policy, state.critic) for state in (small, large)), rtol=1e-3, atol=1e-5)
     predict = jax.jit(learner.predict)
     few, many = predict(small, STATES), predict(large, STATES)
     for name in ("bars", "mean", "std"):
@@ -294,8 +286,7 @@ def test_statistics_of_stacked_agents_are_those_of_each() -> None:
 
     together = jax.jit(jax.vmap(absorb))(stack)
     for k, rollout in enumerate(rollouts):
-        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(absorb(rollout)), strict=True):
-            np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6)
+        assert_close(one_of(together, k), absorb(rollout), rtol=1e-5)
 
 
 # --- whole agents ------------------------------------------------------------------------------------------
@@ -322,7 +313,7 @@ def test_actions_are_of_normalised_observations(model: PPO) -> None:
     rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, True)
     env.close()
     for i in range(2):
-        state = jax.tree.map(lambda x, i=i: np.asarray(x)[i], model._states)
+        state = one_of(model._states, i)
         flat = rollout.obs[i].reshape(-1, OBS)
         mean = jax.jit(model._learner.policy.mode)(state.policy, normalisation.normalise_obs(state.norm, flat))
         drawn = mean + np.exp(state.policy["log_std"])[None] * noise[i].reshape(-1, ACTIONS)
@@ -348,7 +339,7 @@ def test_using_an_agent_changes_nothing(model: PPO) -> None:
     # What they say of values is in the task's own rewards, and the same.
     believed = model.value_distribution(recording.observations, seed=8)
     np.testing.assert_allclose(recording.mean, believed.mean, rtol=1e-5)
-    state = jax.tree.map(lambda x: np.asarray(x)[1], model._states)
+    state = one_of(model._states, 1)
     seen = normalisation.normalise_obs(state.norm, recording.observations)
     own = jax.jit(model._learner.critic.predict)(state.critic, seen)
     unit = float(normalisation.scale_of(state.norm.returns))
@@ -407,79 +398,64 @@ def test_exported(critic: str, tmp_path: Path) -> None:
 
 
 def run_updates(trainer: Trainer, count: int) -> Any:
-    rows = [trainer.advance() for _ in range(count)]
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for some in rows for row in some]
+    return timeless(row for _ in range(count) for row in trainer.advance())
 
 
-def test_a_resumed_run_is_the_same_bit_for_bit() -> None:
+def test_a_resumed_run_is_the_same_bit_for_bit(trainer_of: Any) -> None:
     config = run_config(PENDULUM, {"norm": agent(critic="plain", **BOTH)}, seeds=(0, 1), max_episode_steps=5)
-    whole, first, second = (Trainer(config) for _ in range(3))
-    try:
-        rows = run_updates(whole, 4)
-        run_updates(first, 2)
-        arrays, meta = first.to_checkpoint()
-        assert "agents/norm/norm/obs/mean" in arrays and arrays["agents/norm/norm/running"].any()
-        assert second.restore(arrays, meta, "the test")
-        assert run_updates(second, 2) == rows[4:]
-        assert_same(second.states, whole.states)
-    finally:
-        for trainer in (whole, first, second):
-            trainer.close()
+    whole, first, second = (trainer_of(config) for _ in range(3))
+    rows = run_updates(whole, 4)
+    run_updates(first, 2)
+    arrays, meta = first.to_checkpoint()
+    assert "agents/norm/norm/obs/mean" in arrays and arrays["agents/norm/norm/running"].any()
+    assert second.restore(arrays, meta, "the test")
+    assert run_updates(second, 2) == rows[4:]
+    assert_same(second.states, whole.states)
 
 
-def test_in_a_mixed_population_everybody_is_as_if_alone() -> None:
+def test_in_a_mixed_population_everybody_is_as_if_alone(trainer_of: Any) -> None:
     groups = {"off": agent(critic="plain"), "on": agent(critic="plain", **BOTH)}
-    both = Trainer(run_config(PENDULUM, groups, max_episode_steps=5))
-    alone = {name: Trainer(run_config(PENDULUM, {name: groups[name]}, max_episode_steps=5)) for name in groups}
-    try:
-        assert alone["off"].policy is alone["off"].learners["off"].policy, "nothing is between them"
-        assert jax.tree.leaves(alone["off"].states["off"].norm) == []
-        run_updates(both, 3)
-        returns = both.evaluate(2, 0)[0]
-        for k, (name, trainer) in enumerate(alone.items()):
-            run_updates(trainer, 3)
-            assert_same(both.states[name], trainer.states[name])
-            np.testing.assert_array_equal(returns[k], trainer.evaluate(2, 0)[0][0])
-    finally:
-        for trainer in (both, *alone.values()):
-            trainer.close()
+    both = trainer_of(run_config(PENDULUM, groups, max_episode_steps=5))
+    alone = {name: trainer_of(run_config(PENDULUM, {name: groups[name]}, max_episode_steps=5)) for name in groups}
+    assert alone["off"].policy is alone["off"].learners["off"].policy, "nothing is between them"
+    assert jax.tree.leaves(alone["off"].states["off"].norm) == []
+    run_updates(both, 3)
+    returns = both.evaluate(2, 0)[0]
+    for k, (name, trainer) in enumerate(alone.items()):
+        run_updates(trainer, 3)
+        assert_same(both.states[name], trainer.states[name])
+        np.testing.assert_array_equal(returns[k], trainer.evaluate(2, 0)[0][0])
 
 
-def test_an_agent_whose_environment_failed_keeps_its_statistics_in_new_episodes() -> None:
+def test_an_agent_whose_environment_failed_keeps_its_statistics_in_new_episodes(trainer_of: Any) -> None:
     config = run_config("Noisy-v0", {"norm": agent(critic="plain", **BOTH)}, seeds=(0, 1), on_nan="restart")
-    trainer = Trainer(config, factory("nan obs", at=12, which=(2,)))  # of the second agent, in its second update
-    try:
-        trainer.advance()
-        before = jax.tree.map(np.array, trainer.states["norm"].norm)
-        assert before.running[1].any()
-        trainer.advance()
-        after = trainer.states["norm"].norm
-        for old, new in zip(*(jax.tree.leaves((norm.obs, norm.returns)) for norm in (before, after)), strict=True):
-            np.testing.assert_array_equal(old[1], new[1])
-            assert (old[0] != new[0]).any()
-        assert not np.asarray(after.running[1]).any() and after.obs.count.tolist() == [32, 16]
-        trainer.advance()
-        assert trainer.states["norm"].norm.obs.count.tolist() == [48, 32]
-    finally:
-        trainer.close()
+    trainer = trainer_of(config, factory("nan obs", at=12, which=(2,)))  # of the second agent, in its second update
+    trainer.advance()
+    before = jax.tree.map(np.array, trainer.states["norm"].norm)
+    assert before.running[1].any()
+    trainer.advance()
+    after = trainer.states["norm"].norm
+    for old, new in zip(*(jax.tree.leaves((norm.obs, norm.returns)) for norm in (before, after)), strict=True):
+        np.testing.assert_array_equal(old[1], new[1])
+        assert (old[0] != new[0]).any()
+    assert not np.asarray(after.running[1]).any() and after.obs.count.tolist() == [32, 16]
+    trainer.advance()
+    assert trainer.states["norm"].norm.obs.count.tolist() == [48, 32]
 
 
-def test_an_update_that_is_undone_leaves_no_trace() -> None:
+def test_an_update_that_is_undone_leaves_no_trace(trainer_of: Any) -> None:
     config = run_config("Noisy-v0", {"norm": agent(critic="plain", **BOTH)})
-    trainer = Trainer(config, factory("nan obs", at=12, which=(0,)))
-    try:
+    trainer = trainer_of(config, factory("nan obs", at=12, which=(0,)))
+    trainer.advance()
+    before = jax.tree.map(np.array, trainer.states["norm"])
+    with pytest.raises(EnvironmentFault):
         trainer.advance()
-        before = jax.tree.map(np.array, trainer.states["norm"])
-        with pytest.raises(EnvironmentFault):
-            trainer.advance()
-        after = trainer.states["norm"]
-        assert before.norm.running.any() and not np.asarray(after.norm.running).any(), "new episodes"
-        assert_same(dataclasses.replace(after, norm=before.norm), before)
-        assert_same((after.norm.obs, after.norm.returns), (before.norm.obs, before.norm.returns))
-        trainer.advance()
-        assert trainer.states["norm"].norm.obs.count.tolist() == [32]
-    finally:
-        trainer.close()
+    after = trainer.states["norm"]
+    assert before.norm.running.any() and not np.asarray(after.norm.running).any(), "new episodes"
+    assert_same(dataclasses.replace(after, norm=before.norm), before)
+    assert_same((after.norm.obs, after.norm.returns), (before.norm.obs, before.norm.returns))
+    trainer.advance()
+    assert trainer.states["norm"].norm.obs.count.tolist() == [32]
 
 
 def test_new_episodes_after_loading_start_new_returns(model: PPO, tmp_path: Path) -> None:

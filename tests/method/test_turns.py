@@ -16,6 +16,7 @@ from mcclt.method import optimisers
 from mcclt.method.policy_updates import Ppo
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
+from trees import assert_close, one_of
 
 TURNS: dict[str, Any] = {"recompute_advantages": True, "policy_iterations": 2, "critic_iterations": 4}
 OFF = 1e9
@@ -24,11 +25,6 @@ OFF = 1e9
 
 def leaves(*trees: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(trees)]
-
-
-def assert_close(a: Any, b: Any) -> None:
-    for x, y in zip(leaves(a), leaves(b), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("critic", ["normal", pytest.param("plain", marks=pytest.mark.slow)])
@@ -101,20 +97,19 @@ def learnt(trainer: Trainer, group: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_each_agent_is_what_it_would_be_alone_and_resumed() -> None:
-    together = Trainer(run_config(groups=GROUPS, seeds=(5,)))
+def test_each_agent_is_what_it_would_be_alone_and_resumed(trainer_of: Any) -> None:
+    together = trainer_of(run_config(groups=GROUPS, seeds=(5,)))
     for _ in range(2):
         together.advance()
     arrays, meta = together.to_checkpoint()
-    resumed = Trainer(run_config(groups=GROUPS, seeds=(5,)))
+    resumed = trainer_of(run_config(groups=GROUPS, seeds=(5,)))
     assert resumed.restore(arrays, meta, "it")
-    alone = {name: Trainer(run_config(groups={name: one}, seeds=(5,))) for name, one in GROUPS.items()}
+    alone = {name: trainer_of(run_config(groups={name: one}, seeds=(5,))) for name, one in GROUPS.items()}
     for trainer in alone.values():
         trainer.advance()
         trainer.advance()
     for trainer in (together, resumed, *alone.values()):
         trainer.advance()
-        trainer.close()
     for name in GROUPS:
         assert learnt(together, name) == learnt(resumed, name) == learnt(alone[name], name)
     assert learnt(together, "turns") != learnt(together, "plain")
@@ -127,8 +122,7 @@ def test_agents_mapped_are_agents_alone() -> None:
     stacked = [jax.tree.map(lambda *x: np.stack(x), *trees) for trees in (states, rollouts)]
     found = jax.jit(jax.vmap(learner.update))(*stacked)
     for k, pair in enumerate(zip(states, rollouts, strict=True)):
-        for a, b in zip(leaves(found), leaves(alone.update(learner, *pair)), strict=True):
-            np.testing.assert_allclose(a[k], b, rtol=2e-3, atol=2e-5)
+        assert_close(one_of(found, k), alone.update(learner, *pair), rtol=2e-3, atol=2e-5)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------

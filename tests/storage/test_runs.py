@@ -13,6 +13,7 @@ from mcclt.storage.trackers import Row
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import TINY, agent, run_config
+from trees import timeless
 
 CONFIG = run_config(
     groups={"a": agent(critic="plain"), "b": agent(critic="plain", gamma=0.9)},
@@ -60,10 +61,6 @@ def metrics(path: Path) -> list[dict[str, Any]]:
     return [
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) for line in text.splitlines()
     ]
-
-
-def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("time/")} for row in rows]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from mcclt.training.evaluate import run_episodes
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer
 from probes import agent, run_config
+from trees import assert_same, one_of, timeless
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mujoco_warp") is None, reason="MuJoCo Warp is not installed: pip install 'mcclt[gpu]'"
@@ -138,8 +138,7 @@ def test_a_fault_leaves_the_other_agents_alone(cheetahs: WarpVectorEnv) -> None:
     poisoned = Poisoned(cheetahs, 1, 2)
     spoilt, obs, faults = device.collect(poisoned, POLICY, params(), obs, noise(6), stats, False)
     assert [(fault.agent, fault.env, fault.step) for fault in faults] == [(1, 0, 1)]
-    for x, y in zip(jax.tree.leaves(spoilt), jax.tree.leaves(healthy), strict=True):
-        np.testing.assert_array_equal(x[0], y[0])
+    assert_same(one_of(spoilt, 0), one_of(healthy, 0))
     np.testing.assert_array_equal(obs[0], after[0])
     assert stats.returns[0] == healthy_stats.returns[0]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((spoilt.obs, spoilt.reward, spoilt.next_obs, obs)))
@@ -185,17 +184,8 @@ def warp_config(**settings: Any) -> RunConfig:
 
 
 @pytest.fixture
-def trainers() -> Iterator[Any]:
-    """Makes trainers, and closes them in the end."""
-    made: list[Trainer] = []
-
-    def make(**settings: Any) -> Trainer:
-        made.append(Trainer(warp_config(**settings)))
-        return made[-1]
-
-    yield make
-    for trainer in made:
-        trainer.close()
+def trainers(trainer_of: Any) -> Any:
+    return lambda **settings: trainer_of(warp_config(**settings))
 
 
 NORMALISED = agent(critic="plain", normalize_obs=True, normalize_reward=True)
@@ -228,10 +218,6 @@ def test_training_resumes_to_the_same_numbers_and_evaluations_repeat(trainers: A
     once, again = whole.evaluate(2, 7)[0], resumed.evaluate(2, 7)[0]
     np.testing.assert_array_equal(once, again)
     assert (whole.evaluate(2, 8)[0] != once).all()
-
-
-def timeless(rows: list[Row]) -> list[Row]:
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 EVALUATED: dict[str, Any] = {"eval_freq": 16, "eval_episodes": 2, "max_episode_steps": 20}

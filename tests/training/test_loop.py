@@ -1,6 +1,6 @@
 """Populations: independence of neighbours, determinism, exact resuming, faults."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from mcclt.config import PAPER_VARIANTS, VARIANTS, RunConfig
+from mcclt.config import PAPER_VARIANTS, VARIANTS
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_from_dict, spec_to_dict
@@ -17,28 +17,11 @@ from mcclt.storage.trackers import Row
 from mcclt.training.loop import run
 from mcclt.training.trainer import Trainer, crossed
 from probes import PENDULUM, NanStart, Noisy, agent, factory, run_config, variant
-
-
-@pytest.fixture
-def trainer_of() -> Iterator[Callable[..., Trainer]]:
-    """Makes trainers, and closes them in the end."""
-    made: list[Trainer] = []
-
-    def make(config: RunConfig, env: object | None = None) -> Trainer:
-        made.append(Trainer(config, env))
-        return made[-1]
-
-    yield make
-    for trainer in made:
-        trainer.close()
+from trees import assert_same, one_of, timeless
 
 
 def train(trainer: Trainer, updates: int) -> list[Row]:
     return [row for _ in range(updates) for row in trainer.advance()]
-
-
-def timeless(rows: list[Row]) -> list[Row]:
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 def same(a: Trainer, b: Trainer) -> None:
@@ -338,8 +321,7 @@ def test_other_engines_start_new_episodes(trainer_of, tmp_path: Path, after: int
     train(first, after)
     second, exact = resumed(trainer_of, first, tmp_path, Noisy)
     assert exact == (after == 0)
-    for x, y in zip(jax.tree.leaves(first.states), jax.tree.leaves(second.states), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_same(first.states, second.states)
     assert second.update == after
     assert second.stats.returns == first.stats.returns
     assert (second.stats.running == 0).all() and (second.stats.length == 0).all()
@@ -412,8 +394,7 @@ def test_stop_stops_that_agent_only(trainer_of) -> None:
     assert len(watcher.messages) == 1 and "seed 7" in watcher.messages[0] and "nan" in watcher.messages[0]
     assert [(r["seed"], r["update"]) for r in rows if r["seed"] == 7] == [(7, 1)]
     for i in (0, 2):
-        for x, y in zip(jax.tree.leaves(trainer.states), jax.tree.leaves(healthy.states), strict=True):
-            np.testing.assert_array_equal(x[i], y[i])
+        assert_same(one_of(trainer.states, i), one_of(healthy.states, i))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(trainer.states)), "what it knew is kept"
 
 
@@ -435,8 +416,7 @@ def test_restart_goes_on_learning(trainer_of) -> None:
     assert (policies[1][1] != policies[2][1]).any(), "learnt again from the next"
     assert any("seed 7" in text for text in watcher.messages), "a restart is no secret"
     for i in (0, 2):
-        for x, y in zip(jax.tree.leaves(trainer.states), jax.tree.leaves(healthy.states), strict=True):
-            np.testing.assert_array_equal(x[i], y[i])
+        assert_same(one_of(trainer.states, i), one_of(healthy.states, i))
 
 
 def test_no_metrics_of_an_update_that_did_not_happen(trainer_of) -> None:

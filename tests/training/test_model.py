@@ -19,9 +19,7 @@ from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
 from mcclt.training.saved import read_model
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
-
-OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
+from probes import OURS, PENDULUM, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
 
 
 def make(cls: type[Model] = PPO, env: Any = PENDULUM, **settings: Any) -> Any:

@@ -157,28 +157,25 @@ def decaying(**settings: Any) -> RunConfig:
     )
 
 
-def test_a_longer_run_does_not_change_a_decay() -> None:
-    first = Trainer(decaying(steps=64))
+def test_a_longer_run_does_not_change_a_decay(trainer_of: Any) -> None:
+    first = trainer_of(decaying(steps=64))
     assert first.config.groups["a"].decay_steps == 64
     for _ in range(4):
         first.advance()
     arrays, meta = first.to_checkpoint()
-    second = Trainer(dataclasses.replace(from_dict(meta["config"]), steps=128))
+    second = trainer_of(dataclasses.replace(from_dict(meta["config"]), steps=128))
     assert second.restore(arrays, meta, "it")
     before = [x.tobytes() for k, x in sorted(second.to_checkpoint()[0].items()) if "/policy/" in k or "/critic/" in k]
     second.advance()
     after = [x.tobytes() for k, x in sorted(second.to_checkpoint()[0].items()) if "/policy/" in k or "/critic/" in k]
     assert before == after, "the rates have come to 0 with the steps of the first run"
-    for trainer in (first, second):
-        trainer.close()
 
 
-def test_half_of_a_decaying_run_is_not_a_run_of_half_the_length() -> None:
+def test_half_of_a_decaying_run_is_not_a_run_of_half_the_length(trainer_of: Any) -> None:
     found = []
     for settings in ({"steps": 64}, {"steps": 32}):
-        trainer = Trainer(decaying(**settings))
+        trainer = trainer_of(decaying(**settings))
         trainer.advance()
         trainer.advance()
         found.append(trainer.to_checkpoint()[0]["agents/a/policy/log_std"].tobytes())
-        trainer.close()
     assert found[0] != found[1]

@@ -100,8 +100,8 @@ def test_first_cuts() -> None:
     assert staggered(4, 2).tolist() == [0, 0, 1, 1], "never an episode of no step"
 
 
-def test_cut_episodes_are_truncated_and_no_returns() -> None:
-    trainer = Trainer(config(seeds=(0,)), Endless)
+def test_cut_episodes_are_truncated_and_no_returns(trainer_of: Any) -> None:
+    trainer = trainer_of(config(seeds=(0,)), Endless)
     seen: list[Any] = []
     act_in = trainer.act_in
 
@@ -119,7 +119,6 @@ def test_cut_episodes_are_truncated_and_no_returns() -> None:
     )
     assert list(trainer.stats.lengths[0]) == [LIMIT, LIMIT], "of environments 0 and 3, whole ones"
     assert list(trainer.stats.returns[0]) == [12.0, 12.0]
-    trainer.close()
 
 
 def test_an_episode_that_ends_before_its_cut_is_whole_and_is_not_cut_again() -> None:
@@ -135,25 +134,22 @@ def test_an_episode_that_ends_before_its_cut_is_whole_and_is_not_cut_again() -> 
         stats.add(np.ones((1, 3)), no, no)
 
 
-def test_off_means_lockstep() -> None:
-    trainer = Trainer(config(stagger=False), Endless)
+def test_off_means_lockstep(trainer_of: Any) -> None:
+    trainer = trainer_of(config(stagger=False), Endless)
     advance(trainer, 3)
     assert (trainer.stats.length == 15 - LIMIT).all()
-    trainer.close()
 
 
-def test_no_limit_no_cut() -> None:
-    trainer = Trainer(config(max_episode_steps=None), Endless)
+def test_no_limit_no_cut(trainer_of: Any) -> None:
+    trainer = trainer_of(config(max_episode_steps=None), Endless)
     advance(trainer, 3)
     assert (trainer.stats.length == 15).all()
-    trainer.close()
 
 
-def test_evaluations_have_no_cuts() -> None:
-    trainer = Trainer(config(), Endless)
+def test_evaluations_have_no_cuts(trainer_of: Any) -> None:
+    trainer = trainer_of(config(), Endless)
     advance(trainer, 1)
     assert (trainer.evaluate(6, 1)[1] == LIMIT).all()
-    trainer.close()
 
 
 # --- on every engine -------------------------------------------------------------------------------------------
@@ -169,22 +165,21 @@ TASKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("engine", [pytest.param(n, marks=pytest.mark.slow if n == "warp" else ()) for n in ENGINES])
-def test_phases(engine: str) -> None:
+def test_phases(trainer_of: Any, engine: str) -> None:
     if engine == "envpool":
         pytest.importorskip("envpool")
-    trainer = Trainer(config(task=TASKS[engine], engine=engine))
+    trainer = trainer_of(config(task=TASKS[engine], engine=engine))
     for update in range(1, 6):
         trainer.advance()
         check_phases(trainer, update * HORIZON)
-    trainer.close()
 
 
 @pytest.mark.parametrize("engine", ["native", "gymnasium", pytest.param("warp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("before", [1, 3])
-def test_resuming(engine: str, before: int) -> None:
+def test_resuming(trainer_of: Any, engine: str, before: int) -> None:
     """Exactly where the engine can; where episodes begin anew, from a common start again."""
     settings = config(task="Swimmer-v4", engine=engine)
-    whole, first, second = (Trainer(settings) for _ in range(3))
+    whole, first, second = (trainer_of(settings) for _ in range(3))
     advance(whole, before + 2)
     advance(first, before)
     exact = second.restore(*first.to_checkpoint(), "it")
@@ -194,12 +189,10 @@ def test_resuming(engine: str, before: int) -> None:
     if engine == "native":
         a, b = (t.to_checkpoint()[0] for t in (whole, second))
         assert all(a[k].tobytes() == b[k].tobytes() for k in a)
-    for trainer in (whole, first, second):
-        trainer.close()
 
 
-def test_a_fault_starts_one_agent_together_again() -> None:
-    trainer = Trainer(config(on_nan="restart"), Endless)
+def test_a_fault_starts_one_agent_together_again(trainer_of: Any) -> None:
+    trainer = trainer_of(config(on_nan="restart"), Endless)
     Endless.spoilt_at = HORIZON + 2  # of environment 2, the first agent's
     advance(trainer, 2)
     assert trainer.messages and "Environment 2 of seed 0" in trainer.messages[0]
@@ -208,11 +201,10 @@ def test_a_fault_starts_one_agent_together_again() -> None:
     advance(trainer, 2)
     check_phases(trainer, 4 * HORIZON - 7, (0,))
     check_phases(trainer, 4 * HORIZON, (1,))
-    trainer.close()
 
 
-def test_rewinding_to_new_episodes_starts_together_again() -> None:
-    trainer = Trainer(config(), Endless)
+def test_rewinding_to_new_episodes_starts_together_again(trainer_of: Any) -> None:
+    trainer = trainer_of(config(), Endless)
     advance(trainer, 3)
     Endless.spoilt_at = 3 * HORIZON + 2
     with pytest.raises(EnvironmentFault):
@@ -220,11 +212,10 @@ def test_rewinding_to_new_episodes_starts_together_again() -> None:
     Endless.spoilt_at = -1
     advance(trainer, 3)
     check_phases(trainer, 3 * HORIZON)
-    trainer.close()
 
 
-def test_rewinding_exactly() -> None:
-    trainer = Trainer(config(task="Swimmer-v4"))
+def test_rewinding_exactly(trainer_of: Any) -> None:
+    trainer = trainer_of(config(task="Swimmer-v4"))
     advance(trainer, 2)
     step = trainer.env.step
     trainer.env.step = lambda action: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -233,19 +224,16 @@ def test_rewinding_exactly() -> None:
     trainer.env.step = step  # type: ignore[method-assign]
     advance(trainer, 2)
     check_phases(trainer, 4 * HORIZON)
-    trainer.close()
 
 
-def test_an_agent_does_not_know_its_neighbours() -> None:
-    alone, among = Trainer(config(task="Swimmer-v4", seeds=(1,))), Trainer(config(task="Swimmer-v4", seeds=(0, 1)))
+def test_an_agent_does_not_know_its_neighbours(trainer_of: Any) -> None:
+    alone, among = (trainer_of(config(task="Swimmer-v4", seeds=seeds)) for seeds in ((1,), (0, 1)))
     for trainer in (alone, among):
         advance(trainer, 3)
     (a, _), (b, _) = alone.to_checkpoint(), among.to_checkpoint()
     for name in a:
         if name.startswith("agents/"):
             assert a[name][0].tobytes() == b[name][1].tobytes(), name
-    alone.close()
-    among.close()
 
 
 # --- what was stored before there was stagger ------------------------------------------------------------------
@@ -265,23 +253,21 @@ def test_unstated_means_lockstep(tmp_path: Path) -> None:
     assert store.folder(now) != store.folder(old)
 
 
-def test_an_old_checkpoint_goes_on_in_lockstep() -> None:
+def test_an_old_checkpoint_goes_on_in_lockstep(trainer_of: Any) -> None:
     settings = config(task="Swimmer-v4", stagger=False, groups={"plain": agent(critic="plain")})
-    first = Trainer(settings)
+    first = trainer_of(settings)
     advance(first, 1)
     arrays, meta = first.to_checkpoint()
     del arrays["stats/cut_at"], meta["config"]["stagger"]
-    second = Trainer(from_dict(meta["config"]))
+    second = trainer_of(from_dict(meta["config"]))
     assert second.restore(arrays, meta, "it")
     advance(second, 3)
     assert (second.stats.length == 4 * HORIZON - LIMIT).all()
-    first.close()
-    second.close()
 
 
-def test_a_probe_has_no_cuts() -> None:
+def test_a_probe_has_no_cuts(trainer_of: Any) -> None:
     """Whoever collects with statistics of its own."""
-    trainer = Trainer(config(seeds=(0,)), Endless)
+    trainer = trainer_of(config(seeds=(0,)), Endless)
     env = trainer.make_env(Purpose.PROBE, 0, ENVS)
     stats = EpisodeStats.empty(1, ENVS)
     noise = np.zeros((1, LIMIT, ENVS, 2), np.float32)
@@ -289,4 +275,3 @@ def test_a_probe_has_no_cuts() -> None:
     rollout, _, _ = collect(env, trainer.policy, trainer.policies(), obs, noise, stats, True)
     assert not rollout.truncated[:, :-1].any() and rollout.truncated[:, -1].all()
     env.close()
-    trainer.close()

@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,6 +11,7 @@ from mcclt.config import AgentConfig, RunConfig
 from mcclt.errors import ConfigError
 from mcclt.training.trainer import Place, Trainer
 from mcclt.tuning.pool import GROUP, Pool
+from trees import assert_close, assert_same, one_of, timeless
 
 BASE = AgentConfig(
     critic="plain",
@@ -46,22 +47,13 @@ def alone(
     """The state and log of an agent that trains alone."""
     trainer = Trainer(dataclasses.replace(run, seeds=(seed,), groups={GROUP: config}))
     rows = [row for _ in range(updates) for row in trainer.advance()]
-    state = jax.tree.map(lambda x: np.asarray(x)[0], trainer.states[GROUP])
+    state = one_of(trainer.states[GROUP], 0)
     trainer.close()
     return state, rows
 
 
-def of_place(pool: Pool, i: int) -> object:
-    return jax.tree.map(lambda x: np.asarray(x)[i], pool.states[GROUP])
-
-
-def assert_same(a: object, b: object) -> None:
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
-def without_time(rows: list[dict]) -> list[dict]:
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+def of_place(pool: Pool, i: int) -> Any:
+    return one_of(pool.states[GROUP], i)
 
 
 @pytest.mark.parametrize("engine", ["native", "gymnasium"])
@@ -75,7 +67,7 @@ def test_a_newcomer_equals_its_lone_run(engine: str) -> None:
     rows = [row for _ in range(4) for row in pool.advance()]
     new, log = alone(9, third, 4, run)
     assert_same(of_place(pool, 0), new)
-    assert without_time([row for row in rows if row["seed"] == 9]) == without_time(log)
+    assert timeless(row for row in rows if row["seed"] == 9) == timeless(log)
     assert "eval/mean_reward" in log[1] and log[0]["update"] == 1
     assert_same(of_place(pool, 1), alone(7, second, 8, run)[0])
     assert pool.ages == [4, 8]
@@ -121,8 +113,8 @@ def test_copying_takes_over_what_was_learnt_but_not_whose_it_is() -> None:
     better = of_place(pool, 1)
     pool.copy({0: (1, agent(gamma=0.97))})
     copied = of_place(pool, 0)
-    assert_same((copied.policy, copied.critic_opt), (better.policy, better.critic_opt))  # type: ignore[attr-defined]
-    assert int(copied.seed) == 1 and float(copied.numbers["gamma"]) == np.float32(0.97)  # type: ignore[attr-defined]
+    assert_same((copied.policy, copied.critic_opt), (better.policy, better.critic_opt))
+    assert int(copied.seed) == 1 and float(copied.numbers["gamma"]) == np.float32(0.97)
     pool.advance()
     assert pool.ages == [3, 3]
     pool.close()
@@ -153,7 +145,6 @@ def test_places_of_a_pool_that_lives_on_the_device() -> None:
         pool.advance()
     pool = pool.only([0, 2])
     pool.advance()
-    for x, y in zip(jax.tree.leaves(of_place(pool, 0)), jax.tree.leaves(alone(9, third, 3, run)[0]), strict=True):
-        np.testing.assert_allclose(x, y, rtol=2e-2, atol=5e-3)
+    assert_close(of_place(pool, 0), alone(9, third, 3, run)[0], rtol=2e-2, atol=5e-3)
     assert pool.ages == [3, 5]
     pool.close()
