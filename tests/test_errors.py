@@ -36,13 +36,8 @@ def test_missing_extra_names_the_extra() -> None:
 def test_an_extra_is_named_where_nothing_is_installed(tmp_path: Path) -> None:
     package = Path(errors.__file__).parent
     (tmp_path / "errors.py").write_bytes((package / "errors.py").read_bytes())
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        "import sys; sys.path.insert(0, '.'); import errors; print(errors.install('x'))",
-    ]
+    code = "import sys; sys.path.insert(0, '.'); import errors; print(errors.install('x'))"
+    command = [sys.executable, "-I", "-S", "-c", code]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "pip install 'mcclt[x]'"
 

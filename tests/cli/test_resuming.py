@@ -16,7 +16,7 @@ import pytest
 from commands import TINY, Cli
 from mcclt.storage import checkpoint, runs
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM, TINY_FLAGS
+from probes import PENDULUM
 from trees import timeless
 
 
@@ -90,7 +90,7 @@ def test_an_interrupt_is_never_lost(mcclt: Cli, monkeypatch: pytest.MonkeyPatch)
     assert signal.getsignal(signal.SIGINT) is handler, "as it was before"
 
 
-def test_an_interrupt_while_evaluating_in_the_end(mcclt: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_evaluating_in_the_end(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -211,18 +211,7 @@ def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
 )
 def test_a_signal_saves_a_checkpoint_first(tmp_path: Path, number: int, said: str, code: int) -> None:
     """As a scheduler does before it kills: the run goes on from where it was."""
-    command = [
-        sys.executable,
-        "-m",
-        "mcclt",
-        "train",
-        PENDULUM,
-        *TINY_FLAGS,
-        "--critic",
-        "plain",
-        "--out",
-        tmp_path / "run",
-    ]
+    command = [sys.executable, "-m", "mcclt", "train", PENDULUM, *TINY, "--out", tmp_path / "run"]
     command += ["--steps", "10M", "--checkpoint-freq", "10M"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"

@@ -270,11 +270,9 @@ def test_a_missing_extra(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'wandb>=" in mcclt.refused("train", PENDULUM, *TINY, "--out", "run", "--wandb")
 
 
-def test_a_preset_may_set_the_run_too(tmp_path: Path) -> None:
-    def resolved(*flags: str) -> RunConfig:
-        return Train.parse(["Hopper-v5", "--preset", "modern", *flags]).resolve()
-
-    assert resolved().steps_per_update == 2048
-    assert resolved("--steps-per-update", "4096").steps_per_update == 4096
-    two = resolved("--variants", "plain,trpo-mcclt")
+def test_a_preset_may_set_the_run_too() -> None:
+    modern = ("Hopper-v5", "--preset", "modern")
+    assert resolved(*modern).steps_per_update == 2048
+    assert resolved(*modern, "--steps-per-update", "4096").steps_per_update == 4096
+    two = resolved(*modern, "--variants", "plain,trpo-mcclt")
     assert [(a.algo, a.minibatch_size) for a in two.groups.values()] == [("ppo", 64), ("trpo", 128)]

@@ -184,14 +184,7 @@ def test_the_spec_and_the_model_are_gymnasiums(task_id: str) -> None:
     assert spec.max_episode_steps == gymnasium.spec(task_id).max_episode_steps == 1000
     assert (task.frame_skip, task.dt) == (gym.frame_skip, gym.dt)
     model = load_model(task)
-    for name in (
-        "body_mass",
-        "body_inertia",
-        "geom_friction",
-        "dof_damping",
-        "dof_armature",
-        "actuator_gear",
-    ):
+    for name in "body_mass body_inertia geom_friction dof_damping dof_armature actuator_gear".split():
         np.testing.assert_array_equal(getattr(model, name), getattr(gym.model, name), err_msg=name)
 
 

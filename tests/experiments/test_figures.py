@@ -269,7 +269,6 @@ def test_svg_for_a_page(full):
 
 def test_colours_do_not_depend_on_the_store():
     assert figures.colour("mcclt") == figures.COLOURS["mcclt"]
-    assert figures.colour("mcclt@n_quantiles=4") == figures.colour("mcclt@n_quantiles=4")
     assert len(set(figures.COLOURS.values())) == len(figures.COLOURS)
 
 

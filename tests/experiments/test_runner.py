@@ -54,9 +54,7 @@ class Scripted(Pretend):
         return super().submit(unit, folder)
 
 
-def go(
-    store: Store, cells: list[Cell], workers: Pretend, population: int = 1, mix: bool = False
-) -> tuple[Tally, Recorder]:
+def go(store: Store, cells: list[Cell], workers: Pretend, population: int = 1) -> tuple[Tally, Recorder]:
     display = Recorder()
     return run_cells(store, cells, workers, display, population, mix=False), display
 

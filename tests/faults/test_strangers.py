@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 import os
-import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -260,8 +260,6 @@ def test_what_is_no_file(tmp_path: Path, folder: Path, kind: str) -> None:
     place(path)
     assert survives(lambda: mcclt.load(path)) is None
     for name in ("config.json", "metrics.jsonl", "checkpoints"):
-        import shutil
-
         copied = Path(shutil.copytree(folder / "one", tmp_path / f"run-{name}"))
         target = copied / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()
@@ -280,8 +278,6 @@ def test_what_is_no_file(tmp_path: Path, folder: Path, kind: str) -> None:
 
 
 def test_messages_do_not_follow_links(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
     copied = Path(shutil.copytree(folder / "one", tmp_path / "run"))
     victim = tmp_path / "mine.txt"
     victim.write_text("mine")
@@ -515,4 +511,3 @@ for path in Path(sys.argv[1]).iterdir():
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert resource.getpagesize()
