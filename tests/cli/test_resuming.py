@@ -179,8 +179,15 @@ def test_other_engines_say_that_episodes_start_anew(mcclt: Cli) -> None:
     assert "new episodes" in out and "gymnasium" in out
 
 
-def test_resuming_in_another_process_is_exact(mcclt: Cli) -> None:
-    """Interrupted by a real Ctrl-C in one process, resumed in another: bit for bit the uninterrupted run."""
+@pytest.mark.parametrize(
+    ("number", "said", "code"),
+    [
+        (signal.SIGTERM, "Terminated", 143),  # as of a scheduler before it kills
+        pytest.param(signal.SIGINT, "Interrupted", 130, marks=pytest.mark.slow),
+    ],
+)
+def test_resuming_in_another_process_is_exact(mcclt: Cli, number: int, said: str, code: int) -> None:
+    """Ended by a real signal in one process, resumed in another: bit for bit the uninterrupted run."""
     args = ["train", PENDULUM, *TINY, "--steps", "960", "--seeds", "0,5", "--checkpoint-freq", "320", "--out"]
     mcclt(*args, "whole")
     command = [sys.executable, "-m", "mcclt", *args, "cut"]
@@ -188,9 +195,12 @@ def test_resuming_in_another_process_is_exact(mcclt: Cli) -> None:
     metrics = Path("cut/metrics.jsonl")
     while cut.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
         time.sleep(0.01)
-    cut.send_signal(signal.SIGINT)
+    cut.send_signal(number)
     out, _ = cut.communicate()
-    assert cut.returncode == 130 and "mcclt train --resume cut" in out and "Traceback" not in out
+    assert cut.returncode == code and "Traceback" not in out, out
+    assert said in out and "a checkpoint is saved" in out and "mcclt train --resume cut" in out
+    last = json.loads(metrics.read_text().splitlines()[-1])
+    assert runs.checkpoints(Path("cut"))[-1].stem == f"update-{last['update']:06d}"
     mcclt("train", "--resume", "cut")
     same(Path("whole"), Path("cut"))
 
@@ -200,28 +210,3 @@ def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
     next(iter(stored["groups"].values()))["gamma"] = 0.5
     (copy / "config.json").write_text(json.dumps(stored))
     assert "another groups" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")
-
-
-@pytest.mark.parametrize(
-    ("number", "said", "code"),
-    [
-        (signal.SIGTERM, "Terminated", 143),
-        pytest.param(signal.SIGINT, "Interrupted", 130, marks=pytest.mark.slow),  # as above, and fast there
-    ],
-)
-def test_a_signal_saves_a_checkpoint_first(tmp_path: Path, number: int, said: str, code: int) -> None:
-    """As a scheduler does before it kills: the run goes on from where it was."""
-    command = [sys.executable, "-m", "mcclt", "train", PENDULUM, *TINY, "--out", tmp_path / "run"]
-    command += ["--steps", "10M", "--checkpoint-freq", "10M"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None, process.stdout and process.stdout.read()
-        time.sleep(0.05)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == code, out
-    assert said in out and "a checkpoint is saved" in out
-    (saved,) = runs.checkpoints(tmp_path / "run")
-    last = json.loads(metrics.read_text().splitlines()[-1])
-    assert saved.stem == f"update-{last['update']:06d}"
