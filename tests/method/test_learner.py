@@ -45,7 +45,7 @@ def rollout_of(seed=0, discrete=False) -> Rollout:
 
 
 def learner_of(discrete=False, **settings) -> Learner:
-    return Learner(AgentConfig(**(TINY | settings)), spec_of(discrete))
+    return Learner(AgentConfig(**(TINY | settings)), spec_of(discrete), E, T * E)
 
 
 def changed(a, b) -> bool:

@@ -32,7 +32,7 @@ OFF = 1e9
 
 
 def learner_of(**settings) -> Learner:
-    return Learner(AgentConfig(**({"minibatch_size": 4} | TINY | settings)), SPEC)
+    return Learner(AgentConfig(**({"minibatch_size": 4} | TINY | settings)), SPEC, E, T * E)
 
 
 def rollout_of(*leading: int) -> Rollout:

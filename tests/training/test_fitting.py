@@ -25,7 +25,7 @@ EVERY_CRITIC = pytest.mark.parametrize(
 
 
 def learner_of(**settings: Any) -> Learner:
-    return Learner(agent(**({"critic_iterations": 6} | settings)), SPEC)
+    return Learner(agent(**({"critic_iterations": 6} | settings)), SPEC, E, T * E)
 
 
 def rollouts() -> Rollout:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fitting import AGENTS, SPEC, rollouts
+from test_fitting import AGENTS, SPEC, E, T, rollouts
 
 import alone
 from mcclt.method.learner import Learner
@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def learners() -> dict[str, Learner]:
-    return {name: Learner(agent(critic_iterations=4, **settings), SPEC) for name, settings in SETTINGS.items()}
+    return {name: Learner(agent(critic_iterations=4, **own), SPEC, E, T * E) for name, own in SETTINGS.items()}
 
 
 def on_gpus_path(monkeypatch: pytest.MonkeyPatch) -> None:
