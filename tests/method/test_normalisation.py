@@ -39,6 +39,7 @@ BOTH = {"normalize_obs": True, "normalize_reward": True}
 SPEC = EnvSpec("Made-Up", "none", OBS, ACTIONS, -np.ones(ACTIONS), np.ones(ACTIONS), None, False)
 RNG = np.random.default_rng(0)
 STATES = RNG.normal(size=(7, OBS)).astype(np.float32)
+MERGE, ABSORB_REWARDS = jax.jit(normalisation.merge), jax.jit(normalisation.absorb_rewards)
 
 
 def rollout_of(seed: int = 0, scale: float = 1.0) -> Rollout:
@@ -52,7 +53,7 @@ def rollout_of(seed: int = 0, scale: float = 1.0) -> Rollout:
 
 
 def learner_of(**settings: Any) -> Learner:
-    return Learner(AgentConfig(**(TINY | BOTH | {"gamma": GAMMA} | settings)), SPEC, E)
+    return Learner(AgentConfig(**(TINY | BOTH | {"gamma": GAMMA} | settings)), SPEC, E, T * E)
 
 
 def updated(learner: Learner, *rollouts: Rollout) -> tuple[Any, dict[str, Any]]:
@@ -68,11 +69,11 @@ def updated(learner: Learner, *rollouts: Rollout) -> tuple[Any, dict[str, Any]]:
 
 def test_two_batches_by_hand() -> None:
     """1, 3 have mean 2 and variance 1; with 8, 8: mean 5, variance (16 + 4 + 9 + 9) / 4 = 9.5."""
-    nothing = Moments(jnp.zeros(1), jnp.ones(1), jnp.zeros(()))
-    one = normalisation.merge(nothing, jnp.array([[1.0], [3.0]]))
-    assert [float(x.reshape(())) for x in one] == [2, 1, 2]
-    two = normalisation.merge(one, jnp.array([[8.0], [8.0]]))
-    assert [float(x.reshape(())) for x in two] == [5, 9.5, 4]
+    nothing = Moments(*(np.array(x, np.float32) for x in ([0], [1], 0)))
+    one = MERGE(nothing, np.array([[1], [3]], np.float32))
+    assert [x.item() for x in one] == [2, 1, 2]
+    two = MERGE(one, np.array([[8], [8]], np.float32))
+    assert [x.item() for x in two] == [5, 9.5, 4]
 
 
 def batches(count: int = 40, size: int = 64) -> np.ndarray:
@@ -85,10 +86,9 @@ def batches(count: int = 40, size: int = 64) -> np.ndarray:
 
 def test_statistics_are_those_of_everything_seen() -> None:
     x = batches()
-    moments = Moments(jnp.zeros(6), jnp.ones(6), jnp.zeros(()))
-    merge = jax.jit(normalisation.merge)
+    moments = Moments(np.zeros(6, np.float32), np.ones(6, np.float32), np.zeros((), np.float32))
     for batch in x:
-        moments = merge(moments, jnp.asarray(batch))
+        moments = MERGE(moments, batch)
     everything = x.reshape(-1, 6).astype(np.float64)
     std = everything.std(axis=0)
     assert moments.count == len(everything)
@@ -115,7 +115,7 @@ def test_returns_are_discounted_across_rollouts_and_end_with_episodes() -> None:
         rollout = rollout_of(seed)
         done = np.asarray(rollout.terminated | rollout.truncated)
         assert done.any()
-        norm = normalisation.absorb_rewards(norm, rollout.reward, jnp.asarray(done), GAMMA)
+        norm = ABSORB_REWARDS(norm, rollout.reward, done, GAMMA)
         for t in range(T):
             running = GAMMA * running + np.asarray(rollout.reward[t], np.float64)
             seen.append(running.copy())
@@ -142,10 +142,10 @@ def test_what_is_seen_and_learnt_from() -> None:
 
 
 def test_numbers_beyond_float32_are_left_out() -> None:
-    old = normalisation.absorb_obs(normalisation.init(2, 1), jnp.array([[[1.0, 2.0]], [[3.0, 2.0]]]))
-    assert_same(normalisation.absorb_obs(old, jnp.full((2, 1, 2), 3e38)), old)
-    none = jnp.zeros((2, 1), bool)
-    new = normalisation.absorb_rewards(old, jnp.full((2, 1), 3e38), none, 0.99)
+    absorb = jax.jit(normalisation.absorb_obs)
+    old = absorb(normalisation.init(2, 1), np.array([[[1, 2]], [[3, 2]]], np.float32))
+    assert_same(absorb(old, np.full((2, 1, 2), 3e38, np.float32)), old)
+    new = ABSORB_REWARDS(old, np.full((2, 1), 3e38, np.float32), np.zeros((2, 1), bool), 0.99)
     assert_same(new.returns, old.returns)
     assert new.running is not None and np.isfinite(new.running).all()
 

@@ -12,6 +12,8 @@ from mcclt.training.collect import EpisodeStats, FaultError, collect, to_env_act
 from probes import Counter, NanStart, Noisy, RaisingStart, counter_length, factory
 from trees import assert_same, one_of
 
+LONGEST = 30
+
 
 def keys(seeds: tuple[int, ...], n_envs: int) -> list[tuple[int, ...]]:
     return [(s, 4, 0, e) for s in seeds for e in range(n_envs)]
@@ -32,12 +34,11 @@ class Setup:
         self.round = 0
 
     def collect(self, horizon: int, raise_faults: bool = True):
-        noise = np.stack(
-            [self.policy.noise(stream(s, Purpose.ACTION_NOISE, self.round), (horizon, self.n_envs)) for s in self.seeds]
-        )
+        keys = [stream(s, Purpose.ACTION_NOISE, self.round) for s in self.seeds]
+        drawn = np.stack([self.policy.noise(key, (LONGEST, self.n_envs)) for key in keys])  # compiled for one length
         self.round += 1
         rollout, self.obs, faults = collect(
-            self.env, self.policy, self.params, self.obs, noise, self.stats, raise_faults
+            self.env, self.policy, self.params, self.obs, drawn[:, :horizon], self.stats, raise_faults
         )
         return rollout, faults
 
