@@ -16,10 +16,9 @@ import mcclt
 from mcclt.cli import main
 from mcclt.config import RunConfig
 from mcclt.experiments.setups import make_setup
-from mcclt.experiments.store import Store
 from mcclt.tuning.space import Space, configured
 from probes import PENDULUM, TINY, flags
-from synthetic import make_result
+from synthetic import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "benchmarks" / "results"
@@ -88,12 +87,9 @@ def test_returns_are_the_middle_half_by_scipy(script: Any) -> None:
 
 
 def test_returns_have_a_dash_where_nothing_was_published(script: Any, tmp_path: Path) -> None:
-    returns, store = script("returns"), Store(tmp_path, create=True)
-    for task in ("Hopper-v4", "Hopper-v5"):
-        setup = make_setup(task, "ppo", "plain", "fixed", steps=4000)
-        for seed in range(3):
-            store.write(setup, make_result(setup, seed, 3451.0))
-    results = store.load()
+    returns = script("returns")
+    setups = [make_setup(task, "ppo", "plain", "fixed", steps=4000) for task in ("Hopper-v4", "Hopper-v5")]
+    results = filled(tmp_path, [(setup, [3451.0] * 3) for setup in setups]).load()
     rows = [line.strip("| ").split(" | ") for line in returns.table(results).splitlines()[2:]]
     assert [row[-2:] for row in rows] == [["3,450", "4,000"], ["–", "–"]]
     assert [line.split(" | ")[-1] for line in returns.short_table(results).splitlines()[2:]] == ["3,450 |", "– |"]

@@ -13,8 +13,7 @@ from mcclt.experiments import filling, plan
 from mcclt.experiments.analysis import claims, contrasts, stats
 from mcclt.experiments.results import Results, gather
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
-from mcclt.experiments.store import Store
-from synthetic import make_result, make_store
+from synthetic import filled, make_result, make_store
 
 SPREAD = [-2.0, -1.0, 0.0, 1.0, 2.0]
 PLACES = ("ensemble", "components", "baseline", "weights", "exploration", "cost", "bars", "bellman", "falls", "normal")
@@ -22,12 +21,9 @@ PLACES = ("ensemble", "components", "baseline", "weights", "exploration", "cost"
 
 def store_of(path, means: dict[tuple[str, str, str], float], seeds=5, config="authors", steps=1_000_000) -> Results:
     """A store with scores mean + (−2 … 2) for each (task, algo, variant)."""
-    store = Store(path, create=True)
-    for (task, algo, variant), mean in means.items():
-        setup = make_setup(task, algo, variant, config, steps=steps)
-        for seed in range(seeds):
-            store.write(setup, make_result(setup, seed, mean + SPREAD[seed], episodes=5, points=3))
-    return store.load()
+    setups = [make_setup(*name, config, steps=steps) for name in means]
+    scores = [[mean + off for off in SPREAD[:seeds]] for mean in means.values()]
+    return filled(path, zip(setups, scores, strict=True), episodes=5, points=3).load()
 
 
 def verdict(results: Results, name: str) -> claims.Verdict:
@@ -165,11 +161,9 @@ def test_bars(tmp_path, twelve, twenty, expected):
 
 def test_bars_need_more_than_noise(tmp_path):
     # No significant difference is no proof that eight suffice: a spread as large as the margin leaves it open.
-    store = Store(tmp_path, create=True)
-    for variant in ("mcclt", "mcclt@n_quantiles=12", "mcclt@n_quantiles=20"):
-        setup = make_setup("Hopper", "ppo", variant, "authors")
-        for seed in range(3):
-            store.write(setup, make_result(setup, seed, 3000 + 500 * seed, episodes=5, points=3))
+    variants = ("mcclt", "mcclt@n_quantiles=12", "mcclt@n_quantiles=20")
+    setups = [make_setup("Hopper", "ppo", variant, "authors") for variant in variants]
+    store = filled(tmp_path, [(setup, [3000.0, 3500.0, 4000.0]) for setup in setups], episodes=5, points=3)
     assert verdict(store.load(), "bars").verdict == "not confirmed"
 
 

@@ -21,7 +21,7 @@ from mcclt.experiments.paper import paper_mean
 from mcclt.experiments.results import Results, gather, variant_label
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
-from synthetic import make_result, make_series, make_store
+from synthetic import filled, make_result, make_series, make_store
 
 ALL = (*figures.COLOURS, "qr@n_quantiles=200", "qr@qr_target=bellman")
 
@@ -91,13 +91,9 @@ def test_calibration_of_exact_points():
 
 
 def test_profiles_by_hand(tmp_path):
-    store = Store(tmp_path, create=True)
     given = {("Hopper", "qr"): [0, 10], ("Hopper", "mcclt"): [5, 5], ("Ant", "qr"): [-3, -1], ("Ant", "mcclt"): [1, 1]}
     given["Swimmer", "qr"] = [9, 9]  # no MC-CLT there: does not count
-    for (task, variant), own in given.items():
-        setup = make_setup(task, "ppo", variant, "authors")
-        for seed, score in enumerate(own):
-            store.write(setup, make_result(setup, seed, score))
+    store = filled(tmp_path, [(make_setup(task, "ppo", name, "authors"), own) for (task, name), own in given.items()])
     tasks, thresholds, shares = scores.profiles(store.load(), "ppo")
     assert tasks == ["Hopper-v4", "Ant-v4"]
     # Normalised: qr 0, 1 on Hopper and 0, ½ on Ant; mcclt ½, ½ and 1, 1.

@@ -12,7 +12,7 @@ from mcclt.experiments.analysis import meta, pooled, speed, stats
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import make_setup
 from mcclt.experiments.store import Store
-from synthetic import make_result, make_store
+from synthetic import filled, make_result, make_store
 
 EFFECTS, VARIANCES = np.array([0.6, -0.2, 0.9, 0.1, 0.35]), np.array([0.04, 0.09, 0.05, 0.07, 0.03])
 
@@ -233,12 +233,8 @@ def test_what_cannot_be_compared_is_said(tmp_path):
 
 
 def test_versions_of_a_task_are_one_cluster(tmp_path):
-    store = Store(tmp_path, create=True)
-    for task in ("Hopper-v4", "Hopper-v5", "Ant-v4"):
-        for variant in ("mcclt", "plain"):
-            setup = make_setup(task, "ppo", variant, "authors")
-            for seed in range(3):
-                store.write(setup, make_result(setup, seed, 100.0 + seed))
+    names = itertools.product(("Hopper-v4", "Hopper-v5", "Ant-v4"), ("ppo",), ("mcclt", "plain"))
+    store = filled(tmp_path, [(make_setup(*name, "authors"), [100.0, 101.0, 102.0]) for name in names])
     got = answer(store.load(), "plain")
     assert (len(got.effects), got.mean.tasks) == (3, 2)
 

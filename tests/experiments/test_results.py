@@ -12,16 +12,12 @@ from mcclt.config import VARIANTS
 from mcclt.experiments.results import Result, Series, gather, variant_label
 from mcclt.experiments.setups import PAPER_TASKS, Setup, make_setup
 from mcclt.experiments.store import Store
-from synthetic import make_result, make_store
+from synthetic import filled, make_result, make_store
 
 
 def store_of(path: Path, *parts: tuple[Setup, int, float]) -> Store:
     """Setups with so many seeds, all of one score."""
-    store = Store(path, create=True)
-    for setup, seeds, score in parts:
-        for seed in range(seeds):
-            store.write(setup, make_result(setup, seed, score))
-    return store
+    return filled(path, [(setup, [score] * seeds) for setup, seeds, score in parts])
 
 
 def hopper(variant: str = "mcclt", config: str = "authors", **run: int) -> Setup:

@@ -17,7 +17,7 @@ from mcclt.experiments.analysis import claims
 from mcclt.experiments.results import Results
 from mcclt.experiments.setups import PAPER_TASKS, make_setup
 from mcclt.experiments.store import Store
-from synthetic import make_result, make_store
+from synthetic import filled, make_store
 
 TIMING = {
     "task": "Hopper-v4",
@@ -35,12 +35,7 @@ TIMING = {
 
 def fill_store(path, scores: dict[str, list[float]], task="Hopper", algo="ppo", config="authors", **run) -> Results:
     """A store with these scores of each variant."""
-    store = Store(path, create=True)
-    for variant, values in scores.items():
-        setup = make_setup(task, algo, variant, config, **run)
-        for seed, score in enumerate(values):
-            store.write(setup, make_result(setup, seed, score))
-    return store.load()
+    return filled(path, [(make_setup(task, algo, name, config, **run), own) for name, own in scores.items()]).load()
 
 
 def row_of(table: tables.Table, label: str, section: str = "PPO") -> tables.Row:

@@ -1,6 +1,7 @@
 """Stores of made-up results with known properties, for the tests of everything that reads one."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,15 @@ def make_probe(setup: Setup, rng: np.random.Generator) -> dict:
             "pit": np.full(20, 0.05),
         },
     }
+
+
+def filled(path: Path, scores: Iterable[tuple[Setup, Iterable[float]]], **how: int) -> Store:
+    """A store with agents of the seeds 0, 1, ... of each setup that score this."""
+    store = Store(path, create=True)
+    for setup, own in scores:
+        for seed, score in enumerate(own):
+            store.write(setup, make_result(setup, seed, score, **how))
+    return store
 
 
 def make_store(
