@@ -428,7 +428,7 @@ def test_in_a_mixed_population_everybody_is_as_if_alone(trainer_of: Any) -> None
 
 
 def test_an_agent_whose_environment_failed_keeps_its_statistics_in_new_episodes(trainer_of: Any) -> None:
-    config = run_config("Noisy-v0", {"norm": agent(critic="plain", **BOTH)}, seeds=(0, 1), on_nan="restart")
+    config = run_config("Noisy-v0", {"norm": agent(critic="normal", **BOTH)}, seeds=(0, 1), on_nan="restart")
     trainer = trainer_of(config, factory("nan obs", at=12, which=(2,)))  # of the second agent, in its second update
     trainer.advance()
     before = jax.tree.map(np.array, trainer.states["norm"].norm)
@@ -444,7 +444,7 @@ def test_an_agent_whose_environment_failed_keeps_its_statistics_in_new_episodes(
 
 
 def test_an_update_that_is_undone_leaves_no_trace(trainer_of: Any) -> None:
-    config = run_config("Noisy-v0", {"norm": agent(critic="plain", **BOTH)})
+    config = run_config("Noisy-v0", {"norm": agent(critic="normal", **BOTH)})
     trainer = trainer_of(config, factory("nan obs", at=12, which=(0,)))
     trainer.advance()
     before = jax.tree.map(np.array, trainer.states["norm"])
