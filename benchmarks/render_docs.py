@@ -61,6 +61,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
         "searches": searches.table(),
+        "candidates": searches.candidates_table(),
         "minutes": minutes.table(KEPT / "minutes"),
         "tuned-returns": returns.table(Store(returns.KEPT).load()),
         "trpo-step": trpo_step.table(),

@@ -4,7 +4,7 @@
     python benchmarks/searches.py show
 
 What is kept of a search is enough to look at every trial again: what was declared, all settings with their curves, the
-winner, and the agents of the confirmation, packed.
+winner, and the agents of the confirmation, packed. What was tried besides is in `benchmarks/results/candidates`.
 """
 
 import json
@@ -12,15 +12,21 @@ import lzma
 import shutil
 from pathlib import Path
 
+import replication
 import tyro
 from returns import TO_BEAT, number
 
+from mcclt import presets
 from mcclt.experiments import pack
+from mcclt.experiments.analysis.aggregates import iqm
 from mcclt.experiments.analysis.stats import summarise
+from mcclt.experiments.results import Series
+from mcclt.experiments.setups import bare_task
 from mcclt.experiments.store import Store
 from mcclt.tuning.search import middle_half
 
 KEPT = Path(__file__).resolve().parent / "results" / "searches"
+CANDIDATES = KEPT.parent / "candidates"
 
 
 def keep(folder: Path, name: str) -> None:
@@ -73,9 +79,33 @@ def _again(confirmed: Path) -> tuple[str, str, str]:
     )
 
 
+def candidates_table() -> str:
+    """A row for each of the settings that were tried besides, on the seeds that candidates are judged by."""
+    lines = ["| | changes to | | IQM | mean ± SE |", "|---|---|---|---:|---:|"]
+    for series in Store(CANDIDATES).load().series:
+        changes = series.variant.partition("@")[2]
+        cells = [
+            f"{bare_task(series.task)}, {series.algo.upper()}",
+            _base(series, changes),
+            ", ".join(f"`{change}`" for change in changes.split("+")) if changes else "–",
+            f"{iqm([series.scores]):,.0f}",
+            replication.mean(series),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _base(series: Series, changes: str) -> str:
+    """What the changes of a candidate were made to."""
+    changed = {change.partition("=")[0] for change in changes.split("+")}
+    modern = presets.modern(series.task, series.algo, "plain")
+    same = all(series.settings[name] == value for name, value in modern.items() if name not in changed)
+    return "`modern`" if same else "`tuned`, as it was"
+
+
 def show() -> None:
-    """Prints the table."""
-    print(table())
+    """Prints both tables."""
+    print(table(), candidates_table(), sep="\n\n")
 
 
 if __name__ == "__main__":
