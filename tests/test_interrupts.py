@@ -1,5 +1,6 @@
 """Ctrl-C waits for a good moment, and is never lost."""
 
+import gc
 import os
 import signal
 import threading
@@ -44,16 +45,48 @@ def test_one_after_the_last_check_is_not_lost() -> None:
 
 
 def test_sigterm_is_heard_like_ctrl_c() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(x) for x in interrupts.SIGNALS]
+    with pytest.raises(interrupts.Terminated), interrupts.heard():
+        press(signal.SIGTERM)
+    with pytest.raises(interrupts.Terminated), interrupts.heard(), interrupts.deferred():
+        press(signal.SIGTERM)
+        interrupts.check()
+    assert [signal.getsignal(x) for x in interrupts.SIGNALS] == before
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, interrupts.Terminated)]
+)
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_that_python_drops_is_raised_later(number: int, kind: type[KeyboardInterrupt], learns: bool) -> None:
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            press(number)
+
+    passed = []
+    with pytest.raises(kind) as caught, interrupts.heard():
+        gc.callbacks.append(collected)
+        try:
+            gc.collect()  # what a callback raises is printed and dropped
+        finally:
+            gc.callbacks.remove(collected)
+        passed.append("went on")
+        if learns:
+            with interrupts.deferred():
+                interrupts.check()
+            pytest.fail("it was forgotten")
+    assert type(caught.value) is kind and passed
+    interrupts.check()  # nothing is left over
+
+
+def test_what_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        interrupts.hear_sigterm()
-        with pytest.raises(interrupts.Terminated):
-            press(signal.SIGTERM)
-        with pytest.raises(interrupts.Terminated), interrupts.deferred():
-            press(signal.SIGTERM)
-            interrupts.check()
+        with interrupts.heard():
+            press()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def test_elsewhere_than_in_the_main_thread_nothing_changes() -> None:

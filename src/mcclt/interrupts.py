@@ -3,6 +3,7 @@
 Python raises `KeyboardInterrupt` between any two instructions, and drops it when that is in a destructor or in
 a callback of the garbage collector (JAX has one). While `deferred()` is active the first Ctrl-C only sets a flag,
 and `check()`, called once per step of the environments and per group that learns, raises; the second acts at once.
+A command also sets the flag before (`heard`), so that one that was dropped is raised by the next `check()`.
 SIGTERM, which schedulers send before they kill, is treated alike.
 """
 
@@ -11,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -39,13 +40,39 @@ def _error(number: int) -> KeyboardInterrupt:
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
-def hear_sigterm() -> None:
-    """From now on SIGTERM raises in the main thread, as Ctrl-C does: what is under way is saved before the end."""
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """Within this block, a command, Ctrl-C and SIGTERM raise; if Python drops that, the next `check()` does."""
+    global _requested
 
     def end(number: int, frame: FrameType | None) -> None:
+        global _requested
+        _requested = number
         raise _error(number)
 
-    signal.signal(signal.SIGTERM, end)
+    with _handling(end, [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]):  # nohup
+        try:
+            yield
+            check()
+        finally:
+            _requested = None
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None], signals: Sequence[int]) -> Iterator[Callable[[], None]]:
+    """Handles signals so within this block; gives what ends that before."""
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def restore() -> None:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+    for number in signals:
+        signal.signal(number, handler)
+    try:
+        yield restore
+    finally:
+        restore()
 
 
 @contextlib.contextmanager
@@ -55,11 +82,6 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
     def request(number: int, frame: FrameType | None) -> None:
         global _requested
@@ -68,15 +90,12 @@ def deferred() -> Iterator[None]:
             raise _error(number)
         _requested = number
 
-    _requested = None
-    for number in SIGNALS:
-        signal.signal(number, request)
-    try:
-        yield
-        check()  # asked for after the last step
-    finally:
-        _requested = None
-        restore()
+    with _handling(request, SIGNALS) as restore:
+        try:
+            yield
+            check()  # asked for after the last step
+        finally:
+            _requested = None
 
 
 def end_with_parent() -> None:

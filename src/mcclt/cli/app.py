@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="replace")
     try:
-        interrupts.hear_sigterm()
-        _run(sys.argv[1:] if argv is None else argv)
+        with interrupts.heard():
+            _run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt as error:
         what = "terminated" if isinstance(error, interrupts.Terminated) else "interrupted"
         print(f"mcclt: {what}", file=sys.stderr)
