@@ -369,6 +369,15 @@ def test_what_is_no_gymnasium_environment():
         GymnasiumVectorEnv(Counter(), KEYS)
 
 
+def test_a_function_that_returns_the_same_environment():
+    """All would step the one, whatever is wrapped around it; in processes each has its copy."""
+    env = Counter()
+    for same in (lambda: env, lambda: gym.wrappers.ClipAction(env)):
+        with pytest.raises(ConfigError, match="the function must make a new one at every call"):
+            GymnasiumVectorEnv(same, KEYS)
+        assert GymnasiumVectorEnv(same, KEYS[:1]).reset().shape == (1, 3)
+
+
 def test_a_constructor_that_raises():
     """The reason in one sentence."""
 

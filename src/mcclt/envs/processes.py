@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from mcclt import interrupts
-from mcclt.errors import EnvironmentFault
+from mcclt.errors import ConfigError, EnvironmentFault
 
 LIVES = 3
 """Processes that an environment may lose between two whole episodes; then it is given up. Without a limit, one that
@@ -72,6 +72,8 @@ class InTurn:
         """Makes them all; nothing ends a step that takes too long."""
         del timeout
         self._envs = [make() for _ in range(count)]
+        if len({id(env.unwrapped) for env in self._envs}) < count:
+            raise ConfigError("One environment came back for several: the function must make a new one at every call.")
 
     def reset(self, seeds: dict[int, int]) -> Answers:
         """New episodes of the environments named here."""
