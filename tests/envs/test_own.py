@@ -45,20 +45,28 @@ def make():
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / f"{tmp_path.name}.py").write_text(FILE)  # a name of its own: files are imported once
+    (tmp_path / "walk.py").write_text(FILE)
     return tmp_path
 
 
 @pytest.mark.parametrize("engine", ["auto", "gymnasium-async"])
 @pytest.mark.parametrize("name", ["Walk", "make"])
 def test_a_class_or_a_function_is_a_task(here: Path, name: str, engine: str) -> None:
-    env = make_vec(f"{here.name}.py:{name}", [(0, 0, 0, 0), (0, 0, 0, 1)], engine=engine)
+    env = make_vec(f"walk.py:{name}", [(0, 0, 0, 0), (0, 0, 0, 1)], engine=engine)
     assert env.reset().shape == (2, 9) and env.spec.action_size == 1
     env.close()
 
 
+def test_files_of_the_same_name_are_different_files(here: Path) -> None:
+    for folder, size in (("one", 3), ("two", 4)):
+        (here / folder).mkdir()
+        (here / folder / "env.py").write_text(FILE.replace("(9,)", f"({size},)").replace("1, 9)", f"1, {size})"))
+        assert make_vec(f"{folder}/env.py:Walk", [(0,)]).reset().shape == (1, size)
+    assert from_file("one/env.py:Walk") is from_file(f"{here}/one/env.py:Walk")
+
+
 def test_every_command_takes_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    task = f"{here.name}.py:Walk"
+    task = "walk.py:Walk"
     main(["train", task, *TINY, "--steps", "32", "--final-episodes", "2", "--out", "run", "--quiet"])
     main(["evaluate", "run", "--episodes", "2"])
     main(["train", "--resume", "run", "--steps", "48", "--quiet"])
@@ -71,7 +79,7 @@ def test_what_is_not_there_is_said(here: Path) -> None:
     with pytest.raises(ConfigError, match=r"There is no file nowhere.py to load Walk from"):
         make_vec("nowhere.py:Walk", [(0,)])
     with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
-        make_vec(f"{here.name}.py:Wlk", [(0,)])
+        make_vec("walk.py:Wlk", [(0,)])
     assert from_file("Hopper-v5") is None and from_file("package.module:Name-v0") is None
     (here / "bad.py").write_text("import nothing_like_this\n")
     with pytest.raises(ModuleNotFoundError, match="nothing_like_this"):  # theirs, with its traceback
@@ -80,9 +88,9 @@ def test_what_is_not_there_is_said(here: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["gymnasium", "gymnasium-async"])
 def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: str) -> None:
-    model = PPO(from_file(f"{here.name}.py:Breaks"), n_envs=2, steps_per_update=32, engine=engine, critic="plain")
+    model = PPO(from_file("walk.py:Breaks"), n_envs=2, steps_per_update=32, engine=engine, critic="plain")
     with pytest.raises(EnvironmentFault) as error:
         model.learn(64)
     sentence, *where = str(error.value).splitlines()
     assert "raised in step: ValueError: the motor is on fire at step" in sentence and "on_nan 'restart'" in sentence
-    assert f'{here.name}.py", line 23, in deeper' in where[-2] and "the motor is on fire" in where[-1]
+    assert 'walk.py", line 23, in deeper' in where[-2] and "the motor is on fire" in where[-1]

@@ -30,7 +30,7 @@ def engines_as_they_were() -> Iterator[None]:
 def lake(monkeypatch: pytest.MonkeyPatch) -> type[VectorEnv]:
     """The example's engine, imported as the command line does it."""
     monkeypatch.setenv(plugins.VARIABLE, str(LAKE))
-    monkeypatch.delitem(sys.modules, "mcclt_import_own_engine", raising=False)
+    monkeypatch.delitem(sys.modules, f"mcclt_import_{LAKE}", raising=False)
     plugins.import_named()
     return ENGINES["lake"]
 

@@ -22,8 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    for name in ("mcclt_import_my_variant", "my_variant"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "my_variant", raising=False)
     monkeypatch.setitem(VARIANTS, "mine", {})
     monkeypatch.delitem(VARIANTS, "mine")
     return tmp_path

@@ -33,9 +33,9 @@ def from_file(task: str) -> Callable[[], Any] | None:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Imports a file, once. What it raises is the user's to see."""
+    """Imports a file, once; another of the same name elsewhere is another. What it raises is the user's to see."""
     path = path.absolute()
-    name = f"mcclt_import_{path.stem}"
+    name = f"mcclt_import_{path}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
