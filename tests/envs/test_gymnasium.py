@@ -334,6 +334,16 @@ def test_unsupported_observations(space, said):
         GymnasiumVectorEnv(Odd, KEYS)
 
 
+def test_observations_without_a_number():
+    """A policy has nothing to read there, and a file would be refused."""
+
+    class Blind(Counter):
+        observation_space = spaces.Box(-1, 1, (0,))
+
+    with pytest.raises(UnsupportedSpaceError, match=r"Blind.* without a number: give one, such as a constant 0\.$"):
+        GymnasiumVectorEnv(Blind, KEYS)
+
+
 @pytest.mark.parametrize(
     "space",
     [
@@ -342,6 +352,7 @@ def test_unsupported_observations(space, said):
         spaces.Dict(a=spaces.Discrete(2)),
         spaces.Box(-1, 1, (2, 2)),
         spaces.Box(-1, 1, ()),
+        spaces.Box(-1, 1, (0,)),
     ],
     ids=str,
 )

@@ -27,6 +27,7 @@ def test_a_spec_comes_back_as_it_was() -> None:
     assert metadata.spec_to_dict(back) == metadata.spec_to_dict(SPEC)
     assert back.action_high is not None and back.action_high.dtype == np.float32
     metadata.check(ARRAYS, meta_of(), "here")
+    metadata.check(ARRAYS, meta_of(action_start=-1), "here")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,8 @@ def test_a_spec_comes_back_as_it_was() -> None:
         {"obs_size": -1},
         {"obs_size": 10**12},
         {"action_size": 2.0},
+        {"action_start": -1.0},
+        {"action_start": 2**63},
         {"task": 7},
         {"resumable": "yes"},
         {"color": "blue"},

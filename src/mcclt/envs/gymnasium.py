@@ -299,7 +299,7 @@ def _time_limit(env: gym.Env) -> TimeLimit | None:
 
 def _check_spaces(name: str, env: gym.Env) -> None:
     """Raises unless observations can be made a vector, and actions are a vector or an index."""
-    space = getattr(env, "observation_space", None)
+    space: Any = getattr(env, "observation_space", None)
     wrapper = ""
     if isinstance(space, spaces.Box):
         if len(space.shape) > 2 or (len(space.shape) == 2 and space.dtype == np.uint8):  # an image
@@ -313,8 +313,13 @@ def _check_spaces(name: str, env: gym.Env) -> None:
             f"{name!r} has the observation space {_short(space)}: supported are vectors (Box of at most two "
             f"dimensions, Discrete, MultiBinary, MultiDiscrete); wrap it in {wrapper}."
         )
+    if spaces.flatdim(space) == 0:
+        raise UnsupportedSpaceError(
+            f"{name!r} has the observation space {_short(space)}, without a number: give one, such as a constant 0."
+        )
     space = getattr(env, "action_space", None)
     vector = isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary) and len(space.shape) == 1
+    vector = vector and space.shape != (0,)
     if not (vector or isinstance(space, spaces.Discrete)):
         raise UnsupportedSpaceError(
             f"{name!r} has the action space {_short(space)}: supported are Discrete, and Box, MultiDiscrete and"

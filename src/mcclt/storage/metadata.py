@@ -44,10 +44,12 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
             sizes += [agent.n_quantiles, agent.members or 1, bins, *agent.policy_hidden, *agent.critic_hidden]
         elements = sum(x.size for x in arrays.values())
         faults = [number for pair in meta["last_fault"] for number in pair]
-        whole = [spec.obs_size, spec.action_size, spec.action_start, meta["update"], *faults, *counts]
+        whole = [spec.obs_size, spec.action_size, meta["update"], *faults, *counts]
         limit = spec.max_episode_steps
         sound = (
             all(type(x) is int and 0 <= x < 2**63 for x in whole)
+            and type(spec.action_start) is int
+            and -(2**63) <= spec.action_start < 2**63
             and (limit is None or type(limit) is int)
             and all(isinstance(x, str) for x in (spec.task, spec.engine))
             and isinstance(spec.resumable, bool)
