@@ -276,6 +276,18 @@ def test_one_that_cannot_reset_is_tried_again(engine):
     vec.close()
 
 
+@pytest.mark.parametrize("name", ["reset", "step"])
+@pytest.mark.parametrize(("result", "got"), [(np.zeros(3), "a single ndarray"), ((0, 1.0, True, {}), "4 values")])
+def test_methods_of_another_form(name, result, got):
+    """Those of old Gym, most likely: what must be returned is said."""
+    form = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}[name]
+    old = type("Old", (Counter,), {name: lambda self, *args, **kwargs: result})
+    vec = GymnasiumVectorEnv(old, KEYS[:1])
+    vec.reset()
+    vec.step(np.zeros((1, 1)))
+    assert vec.faults() == {0: f"raised in {name}: ValueError: {name} must return {form}, and returned {got}"}
+
+
 @both
 def test_a_fault_at_the_first_reset(engine):
     """Already `reset` reports it, and `restart` mends it."""

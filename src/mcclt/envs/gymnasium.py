@@ -153,7 +153,8 @@ class _Guard(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """A new episode; NaN if that raises."""
         try:
-            obs = self._vector(self.env.reset(seed=seed, options=options)[0])
+            obs, _ = _parts(self.env.reset(seed=seed, options=options), "reset", "obs, info")
+            obs = self._vector(obs)
             self._unready = ""
         except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the training
             obs = self._nan()
@@ -168,7 +169,8 @@ class _Guard(gym.Wrapper):
             self._fault = self._unready
             return self._nan(), np.nan, False, True, {}
         try:
-            obs, reward, terminated, truncated, _ = self.env.step(action)
+            result = self.env.step(action)
+            obs, reward, terminated, truncated, _ = _parts(result, "step", "obs, reward, terminated, truncated, info")
             vector, number = self._vector(obs), _number(reward, "reward", "biuf")
             return vector, float(number), _flag(terminated, "terminated"), _flag(truncated, "truncated"), {}
         except (Exception, SystemExit) as error:
@@ -191,6 +193,15 @@ class _Guard(gym.Wrapper):
 
     def _nan(self) -> np.ndarray:
         return np.full(self.obs_size, np.nan, np.float32)
+
+
+def _parts(result: Any, what: str, names: str) -> Any:
+    """What a method of the user's returned, if it is as many things as these names."""
+    several = isinstance(result, tuple | list)
+    if not several or len(result) != names.count(",") + 1:
+        got = f"{len(result)} values" if several else f"a single {type(result).__name__}"
+        raise ValueError(f"{what} must return ({names}), and returned {got}")
+    return result
 
 
 def _number(value: Any, name: str, kinds: str) -> Any:
