@@ -378,6 +378,17 @@ def test_unsupported_actions(space):
         GymnasiumVectorEnv(Odd, KEYS)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_boxes_of_whole_actions(dtype):
+    """What a policy draws and what the environment gets would not be the same."""
+
+    class Steps(Counter):
+        action_space = spaces.Box(0, 1, (2,), dtype)
+
+    with pytest.raises(UnsupportedSpaceError, match="a Box must be of floats; make whole numbers a MultiDiscrete"):
+        GymnasiumVectorEnv(Steps, KEYS)
+
+
 def test_what_is_no_gymnasium_environment():
     """Multi-agent environments, environments already made, and functions that return something else."""
 

@@ -336,6 +336,11 @@ def _check_spaces(name: str, env: gym.Env) -> None:
             f"{name!r} has the action space {_short(space)}: supported are Discrete, and Box, MultiDiscrete and"
             " MultiBinary of one dimension; wrap it in a gymnasium.ActionWrapper that maps one of these to it."
         )
+    if isinstance(space, spaces.Box) and space.dtype.kind != "f":  # a policy's actions would have to be rounded
+        raise UnsupportedSpaceError(
+            f"{name!r} has the action space {_short(space)}: a Box must be of floats; make whole numbers a "
+            "MultiDiscrete, which may start below 0."
+        )
 
 
 def _short(space: object) -> str:
