@@ -236,6 +236,18 @@ def test_inverse_variance_is_made_from_the_spread_of_the_critic():
         Learner(AgentConfig(critic="plain", weighting="inverse_variance"), SPEC)
 
 
+def test_two_bars_have_no_error_to_make_weights_from():
+    """They fit a normal exactly: what is left is rounding."""
+    for critic in ("normal", "quantile", "hl_gauss"):
+        for weighting in ("accuracy", "exploration"):
+            with pytest.raises(ConfigError, match=f"'{weighting}' needs n_quantiles of at least 3 with critic"):
+                Learner(AgentConfig(critic=critic, weighting=weighting, n_quantiles=2), SPEC)
+            Learner(AgentConfig(critic=critic, weighting=weighting, n_quantiles=3), SPEC)
+        for weighting in ("uniform", "inverse_variance"):
+            Learner(AgentConfig(critic=critic, weighting=weighting, n_quantiles=2), SPEC)
+    Learner(AgentConfig(critic="ensemble", n_quantiles=2), SPEC)
+
+
 # --- in the critic's loss ----------------------------------------------------------------------------------
 
 

@@ -235,6 +235,11 @@ class Learner:
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
                 " choose weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
             )
+        if self.weighting.needs_error and not self._of_variance and critic.quantiles and self.config.n_quantiles < 3:
+            raise ConfigError(
+                f"weighting {self.config.weighting!r} needs n_quantiles of at least 3 with critic {name!r}: two bars "
+                "fit a normal exactly, whatever they are."
+            )
         if self.config.critic_w_tar is not None and not critic.weighs_states:
             raise ConfigError(
                 f"critic_w_tar needs a critic that weighs states by their variance, and {name!r} does not:"
