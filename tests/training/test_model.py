@@ -134,6 +134,18 @@ def test_an_environment_instance_is_refused() -> None:
         make(env=Noisy())
 
 
+def test_a_wrapper_that_cannot_be_made_again() -> None:
+    """Gymnasium's own keep how they were made; one of the user's need not."""
+
+    class Doubled(gym.ObservationWrapper):
+        def observation(self, observation: Any) -> Any:
+            return 2 * observation
+
+    wrapped = gym.wrappers.ClipAction(Doubled(gym.make("Pendulum-v1")))
+    with pytest.raises(ConfigError, match=r"wrapper Doubled .* as  lambda: Doubled\(gym\.make\('Pendulum-v1'\)\)\.$"):
+        make(env=wrapped)
+
+
 def test_an_unknown_task() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'Hopper-v5'"):
         make(env="Hoper-v5")

@@ -383,6 +383,12 @@ def remade(source: object) -> object:
     if not isinstance(source, gym.Env) or source.spec is None:  # one without a spec is refused by the engines
         return source
     spec = source.spec
+    for wrapper in spec.additional_wrappers:
+        if wrapper.kwargs is None:
+            raise ConfigError(
+                f"How the wrapper {wrapper.name} was made is not known: give a function that makes the environment, "
+                f"such as  lambda: {wrapper.name}(gym.make({spec.id!r}))."
+            )
     settings = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
     if not settings and spec == dataclasses.replace(gym.spec(spec.id), kwargs=spec.kwargs):
         return spec.id
