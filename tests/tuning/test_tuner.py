@@ -57,6 +57,12 @@ def test_halving_keeps_one_of_three_of_all_that_came_to_a_rung() -> None:
     assert [t.number for t in order] == [3, 2, 1, 0]
 
 
+@pytest.mark.parametrize(("name", "near"), [("strategy", "halving"), ("sampler", "sobol"), ("score", "end")])
+def test_a_plan_with_an_unknown_name_is_refused(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"Unknown {name} '{near[:-1]}'.* Allowed: "):
+        dataclasses.replace(PLAN, **{name: near[:-1]})  # type: ignore[arg-type]
+
+
 def test_steps_of_a_search_are_counted_beforehand() -> None:
     plan = Plan("x", trials=300, seeds=1, rungs=(200_000, 400_000, 1_000_000))
     assert plan.expected_steps == round(300 * 2e5 + 100 * 2e5 + 100 / 3 * 6e5)
@@ -146,6 +152,7 @@ def test_structures_are_searched_one_after_another(tmp_path: Path) -> None:
 def test_another_search_in_the_same_place_is_refused(tmp_path: Path) -> None:
     Tuner(PLAN, SPACE, tmp_path / "s")
     assert json.loads((tmp_path / "s/search.json").read_text())["plan"]["trials"] == 7
+    assert Tuner(PLAN, SPACE, str(tmp_path / "s")).folder == tmp_path / "s", "a path may be a string"
     with pytest.raises(ConfigError, match="holds another search"):
         Tuner(dataclasses.replace(PLAN, trials=8), SPACE, tmp_path / "s")
     (tmp_path / "t").mkdir()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import qmc
 
-from mcclt.config import require_each
+from mcclt.config import check_types, require_each
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments.analysis import aggregates
 from mcclt.tuning.space import Space
@@ -49,6 +49,7 @@ class Plan:
     """Seeds of a search begin here: nothing that is reported is trained with them."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         require_each(self, "trials seeds", lambda x: x >= 1, "at least 1")
         require_each(self, "keep", lambda x: x >= 2, "at least 2")
         if not self.rungs or list(self.rungs) != sorted({*self.rungs}) or self.rungs[0] < 1:

@@ -205,7 +205,7 @@ def search_share(
 class SharedTuner(Tuner):
     """A search whose places are with several workers."""
 
-    def __init__(self, plan: Plan, space: Space, folder: Path, crew: Crew, **how: Any) -> None:
+    def __init__(self, plan: Plan, space: Space, folder: str | Path, crew: Crew, **how: Any) -> None:
         """Opens the directory; see `Tuner`. `places` are those of each worker."""
         if plan.strategy == "pbt":
             raise ConfigError("pbt copies agents between places, so it needs a single process: use halving.")

@@ -73,7 +73,7 @@ class Tuner:
         self,
         plan: Plan,
         space: Space,
-        folder: Path,
+        folder: str | Path,
         *,
         places: int | None = None,
         engine: str = "auto",
@@ -91,7 +91,7 @@ class Tuner:
             threads: that step the environments.
             env: a `gymnasium.Env` class or factory to use in place of the id `plan.task`.
         """
-        self.plan, self.space, self.folder, self._env = plan, space, folder, env
+        self.plan, self.space, self.folder, self._env = plan, space, Path(folder), env
         wanted = places if places is not None else max(places_of(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
