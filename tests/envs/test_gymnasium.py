@@ -257,6 +257,24 @@ def test_one_that_raises_leaves_the_others_alone(engine, fault, said):
     clean.close()
 
 
+@pytest.mark.parametrize("how", ["from error", "", "from None"])
+def test_what_an_error_was_raised_from_is_shown(how, tmp_path):
+    """As Python shows it: the cause, or what was being handled, each with its place; nothing after `from None`."""
+    file = tmp_path / "chained.py"
+    code = "def step(self, action):\n try:\n  {}['speed']\n except KeyError as error:\n  raise OSError('bad') "
+    file.write_text(code + how)
+    names = {}
+    exec(compile(file.read_text(), file, "exec"), names)
+    vec = GymnasiumVectorEnv(type("Chained", (Counter,), {"step": names["step"]}), KEYS[:1])
+    vec.reset()
+    vec.step(act(vec))
+    link = {"from error": "from KeyError: 'speed'", "": "while handling KeyError: 'speed'"}.get(how)
+    lines = ["raised in step: OSError: bad", f'File "{file}", line 5, in step', f"raise OSError('bad') {how}".strip()]
+    lines += [link, f'File "{file}", line 3, in step', "{}['speed']"] if link else []
+    found = [line.strip() for line in vec.faults()[0].splitlines()]
+    assert [line for line in found if line.strip("^~")] == lines
+
+
 @both
 def test_one_that_cannot_reset_is_tried_again(engine):
     """Its episode ends well in step 2, two resets fail, the third works."""

@@ -264,9 +264,15 @@ def source_of(task: object) -> Source:
 
 
 def _trace(error: BaseException) -> str:
-    """Where in code that is not ours it was raised, on lines of its own."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
-    return "\n" + "".join(traceback.format_list(frames)).rstrip() if frames else ""
+    """Where in code that is not ours it was raised, and what it was raised from, on lines of their own."""
+    told: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
+    lines: list[str] = []
+    while told is not None:
+        lines += traceback.format_list([f for f in told.stack if not f.filename.startswith(OURS)])
+        link = "from" if told.__cause__ else "while handling"
+        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+        lines += [f"{link} ", *told.format_exception_only()] if told else []
+    return ("\n" + "".join(lines)).rstrip()
 
 
 def _not_an_env(what: object) -> str:
