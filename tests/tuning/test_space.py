@@ -94,6 +94,8 @@ def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
         ({"search": {"n_quantiles": {"low": 4, "high": 16}}}, "has no range"),
         ({"search": {**GAMMA, "critic_hidden": [64]}}, "critic_hidden = 64 is not allowed"),
         ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "algo"}}}, "cannot be a multiple of algo"),
+        ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": ["gamma"]}}}, "cannot be a multiple of .'gamma'"),
+        ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "target_kl_end"}}}, "target_kl_end, which is unset"),
         ({"search": GAMMA, "fixed": {"steps_per_update": 1_001}}, "a multiple of n_envs"),
         ({"search": {**GAMMA, "w_tar": {"low": 0.1, "high": 0.9}}}, "w_tar = 0.1"),
     ],

@@ -153,7 +153,7 @@ class Space:
             times = one.times if isinstance(one, Range) else None
             factors = self.numbers.get(times or "")
             if times is not None and (times not in NUMBERS or (isinstance(factors, Range) and factors.times)):
-                raise ConfigError(f"{name} cannot be a multiple of {times}: that must be a number of its own.")
+                raise ConfigError(f"{name} cannot be a multiple of {times}: name one setting that is a number of its own.")
         for structure in self.all_structures():
             for u in (0.0, 1.0):
                 self.settings(structure, dict.fromkeys(self.numbers, u))
@@ -169,6 +169,8 @@ class Space:
         for name, one in self.numbers.items():
             if isinstance(one, Range) and one.times is not None:
                 base = found.get(one.times, getattr(AgentConfig, one.times))
+                if base is None:
+                    raise ConfigError(f"{name} cannot be a multiple of {one.times}, which is unset: fix or search it.")
                 found[name] = float(f"{found[name] * base:.3g}")
         configured(RunConfig(""), found)
         return found
@@ -209,4 +211,5 @@ def _read(name: str, value: Any) -> Range | Choices:
     if (scale == "log" and low <= 0) or (scale == "complement" and high >= 1):
         bound = "more than 0" if scale == "log" else "less than 1"
         raise ConfigError(f"{name} cannot have the scale {scale} here: its values must be {bound}.")
-    return Range(float(low), float(high), scale, value.get("times"))
+    times = value.get("times")
+    return Range(float(low), float(high), scale, None if times is None else str(times))
