@@ -92,6 +92,7 @@ def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
         ({"search": {"gamma": 0.9}}, "give choices, such as"),
         ({"search": {"gamma": []}}, "nothing to choose"),
         ({"search": {"n_quantiles": {"low": 4, "high": 16}}}, "has no range"),
+        ({"search": {"target_kl": [0.01, 0.02, "unset"]}}, "target_kl cannot be unset for some agents"),
         ({"search": {**GAMMA, "critic_hidden": [64]}}, "critic_hidden = 64 is not allowed"),
         ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "algo"}}}, "cannot be a multiple of algo"),
         ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": ["gamma"]}}}, "cannot be a multiple of .'gamma'"),

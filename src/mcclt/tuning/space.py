@@ -193,7 +193,13 @@ def _read(name: str, value: Any) -> Range | Choices:
     if isinstance(value, list | tuple):
         if not value:
             raise ConfigError(f"{name} = [] leaves nothing to choose: give at least one value.")
-        return Choices(tuple(_value(name, one) for one in value))
+        values = tuple(_value(name, one) for one in value)
+        if name in NUMBERS and None in values and {*values} != {None}:
+            raise ConfigError(
+                f"{name} cannot be unset for some agents and a number for others, which share one program: search its"
+                " numbers here, and fix it as unset in a search of its own."
+            )
+        return Choices(values)
     if not isinstance(value, Mapping) or not {"low", "high"} <= {*value} <= {"low", "high", "scale", "times"}:
         raise ConfigError(
             f"{name} = {shown(value)} is not allowed: give choices, such as [8, 16], or a range, such as"
