@@ -217,12 +217,13 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """Which settings each part of an agent reads."""
 
-NUMBERS = frozenset(
+WHOLE = frozenset({"decay_steps"})
+NUMBERS = WHOLE | frozenset(
     name for name, kind in typing.get_type_hints(AgentConfig).items() if float in (kind, *typing.get_args(kind))
-) | {"decay_steps"}
+)
 """Settings of an agent that are only numbers: they are data of its state. All others are the structure of its program.
 
-(Whether an optional one is set is structure.)
+(Whether an optional one is set is structure.) Those in `WHOLE` are whole numbers.
 """
 
 

@@ -37,6 +37,11 @@ def test_a_multiple_of_another_setting() -> None:
     assert "learning_rate" not in fixed.numbers
 
 
+def test_a_range_of_whole_numbers() -> None:
+    space = Space.of({"search": {"decay_steps": {"low": 10, "high": 20}}})
+    assert [space.settings({}, {"decay_steps": u})["decay_steps"] for u in (0, 0.26, 1)] == [10, 13, 20]
+
+
 @pytest.mark.parametrize("algo", ["ppo", "trpo"])
 def test_the_defaults_are_sound(algo: str) -> None:
     space = Space.default(algo)
@@ -96,7 +101,10 @@ def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
         ({"search": {**GAMMA, "critic_hidden": [64]}}, "critic_hidden = 64 is not allowed"),
         ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "algo"}}}, "cannot be a multiple of algo"),
         ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": ["gamma"]}}}, "cannot be a multiple of .'gamma'"),
-        ({"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "target_kl_end"}}}, "target_kl_end, which is unset"),
+        (
+            {"search": {**GAMMA, "kappa": {"low": 1, "high": 2, "times": "target_kl_end"}}},
+            "target_kl_end, which is unset",
+        ),
         ({"search": GAMMA, "fixed": {"steps_per_update": 1_001}}, "a multiple of n_envs"),
         ({"search": {**GAMMA, "w_tar": {"low": 0.1, "high": 0.9}}}, "w_tar = 0.1"),
     ],

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from mcclt import presets
-from mcclt.config import NUMBERS, AgentConfig, RunConfig, coerce, override
+from mcclt.config import NUMBERS, WHOLE, AgentConfig, RunConfig, coerce, override
 from mcclt.errors import ConfigError, UnknownNameError, shown
 from mcclt.experiments.setups import CHANGEABLE, owner_of
 from mcclt.storage.configuration import read_file
@@ -153,7 +153,9 @@ class Space:
             times = one.times if isinstance(one, Range) else None
             factors = self.numbers.get(times or "")
             if times is not None and (times not in NUMBERS or (isinstance(factors, Range) and factors.times)):
-                raise ConfigError(f"{name} cannot be a multiple of {times}: name one setting that is a number of its own.")
+                raise ConfigError(
+                    f"{name} cannot be a multiple of {times}: name one setting that is a number of its own."
+                )
         for structure in self.all_structures():
             for u in (0.0, 1.0):
                 self.settings(structure, dict.fromkeys(self.numbers, u))
@@ -167,11 +169,15 @@ class Space:
         """All settings of an agent at a point of the unit cube, checked."""
         found = {**self.fixed, **structure, **{name: one.at(point[name]) for name, one in self.numbers.items()}}
         for name, one in self.numbers.items():
-            if isinstance(one, Range) and one.times is not None:
+            if not isinstance(one, Range):
+                continue
+            if one.times is not None:
                 base = found.get(one.times, getattr(AgentConfig, one.times))
                 if base is None:
                     raise ConfigError(f"{name} cannot be a multiple of {one.times}, which is unset: fix or search it.")
                 found[name] = float(f"{found[name] * base:.3g}")
+            if name in WHOLE:
+                found[name] = round(found[name])
         configured(RunConfig(""), found)
         return found
 
