@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -91,6 +92,15 @@ def test_a_search_trains_each_setting_as_if_it_were_alone(tmp_path: Path) -> Non
         [row.get("rollout/ep_rew_mean", math.nan) for row in rows if row["seed"] == s] for s in (10_000, 10_001)
     ]
     np.testing.assert_array_equal(late.curves, expected)
+
+
+@pytest.mark.parametrize(("strategy", "trials", "end"), [("halving", 9, 1), ("pbt", 4, 4)])
+def test_an_update_that_comes_to_several_rungs_is_judged_at_each(
+    tmp_path: Path, strategy: Literal["halving", "pbt"], trials: int, end: int
+) -> None:
+    plan = Plan(PLAN.task, trials=trials, seeds=1, rungs=(300, 400, 600), strategy=strategy)
+    found = Tuner(plan, SPACE, tmp_path / "s", places=9).run()
+    assert [(len(t.scores), len(t.curves[0])) for t in found if t.state == FINISHED] == [(3, 3)] * end
 
 
 @pytest.mark.parametrize(("engine", "after"), [("native", 3), ("gymnasium", 9)])

@@ -258,6 +258,19 @@ class Tuner:
 
     def _judge(self, pool: Pool, one: Search, seats: list[int | None]) -> bool:
         """Scores the trials that have come to a rung; whether any of them leaves its seat or goes on with others'."""
+        judged: dict[int, float] = {}
+        while found := self._due(pool, one, seats):  # an update may reach several rungs
+            one.judge(found)
+            judged |= found
+        if judged and self.plan.strategy == "pbt":
+            left = [number for number in judged if one.trial(number).state == search.TRAINING]
+            copies = one.exploit(left) if len(left) >= search.QUARTER else {}
+            agents = {seats.index(n): (seats.index(m), configured(self._run, s)[1]) for n, (m, s) in copies.items()}
+            pool.copy(agents)
+        return bool(judged) or any(n is not None and one.trial(n).state != search.TRAINING for n in seats)
+
+    def _due(self, pool: Pool, one: Search, seats: list[int | None]) -> dict[int, float]:
+        """The scores of the trials that have come to their next rung."""
         found = {}
         for seat, number in enumerate(seats):
             if number is None or one.trial(number).state != search.TRAINING:
@@ -266,13 +279,7 @@ class Tuner:
             step = pool.ages[seat * self.plan.seeds] * pool.config.steps_per_update
             if step >= self.plan.rungs[len(trial.scores)]:
                 found[number] = score_of(trial.curves, self.plan.score)
-        one.judge(found)
-        if found and self.plan.strategy == "pbt":
-            left = [number for number in found if one.trial(number).state == search.TRAINING]
-            copies = one.exploit(left) if len(left) >= search.QUARTER else {}
-            agents = {seats.index(n): (seats.index(m), configured(self._run, s)[1]) for n, (m, s) in copies.items()}
-            pool.copy(agents)
-        return bool(found) or any(n is not None and one.trial(n).state != search.TRAINING for n in seats)
+        return found
 
     def _reseat(self, pool: Pool, one: Search, seats: list[int | None]) -> tuple[Pool, list[int | None]]:
         """Gives the seats of trials that are over to new ones; without any, makes the pool smaller if that pays."""
