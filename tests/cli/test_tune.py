@@ -109,6 +109,7 @@ def test_on_a_gpu_a_search_takes_as_long_as_its_longest_trial() -> None:
         (["--fix", "gamma=0.9,learning_rate=1e-3"], "searches no number"),
         (["--trials", "0"], "trials = 0 is not allowed"),
         (["--rungs", "400,200"], "growing numbers of steps"),
+        (["--rungs", "200,400"], "--rungs ends at 400 steps and --steps says 80"),
         (["--strategy", "pbt", "--trials", "2"], "pbt needs at least 4"),
         (["--confirm", "-1"], "confirm = -1 is not allowed"),
         (["--sampler", "cma"], "cma"),

@@ -135,6 +135,11 @@ class Tune(Machinery):
             sampler=self.sampler,
             score=self.score,
         )
+        if {"steps", "rungs"} <= {*self.given} and self.rungs[-1] != self.steps:
+            raise ConfigError(
+                f"--rungs ends at {self.rungs[-1]:,} steps and --steps says {self.steps:,}: let both be the same, or"
+                " leave out --steps."
+            )
         return plan, space
 
     # --- the search ----------------------------------------------------------------------------------------
