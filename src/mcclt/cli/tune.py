@@ -268,9 +268,12 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
     """How long so many steps take, at the speed of the last updates seen: the first compile.
 
     With `longest`, as on a GPU, a few agents take as long as many: no less than all of these for so many steps each.
+    Fewer than three updates are a whole search.
     """
     from mcclt.experiments.plan import describe_seconds
 
+    if len(seen) < 3:
+        return f"The whole search took {describe_seconds(seen[-1].seconds)} here, compiling included."
     _, first, *_, last = seen
     speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
     return (
