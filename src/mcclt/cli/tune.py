@@ -195,7 +195,8 @@ class Tune(Machinery):
                 tuner.run(tell)
                 display.end(tuner.status)
         except KeyboardInterrupt as error:
-            self._show_best(tuner.best())
+            if best := tuner.best():
+                self._show_best(best)
             raise self.interrupted(error) from None
 
     # --- what it found -------------------------------------------------------------------------------------
