@@ -145,16 +145,19 @@ class Tune(Machinery):
     # --- the search ----------------------------------------------------------------------------------------
 
     def _cost(self, tuner: "Tuner", seeds: int) -> str:
+        from mcclt.experiments.analysis.texts import count
+
         plan, programs = tuner.plan, len(tuner.structures)
+        settings = plan.trials * programs
         each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
         rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
         how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one in {plan.keep} continues"
-        confirmed = (self.confirm + 1) * seeds * plan.rungs[-1] if self.confirm else 0
+        confirmed = (min(self.confirm, settings) + 1) * seeds * plan.rungs[-1] if self.confirm else 0
         after = f" The confirmation takes {confirmed:,} more." if confirmed else ""
         return (
-            f"{plan.trials * programs:,} settings{each}, {tuner.at_once * plan.seeds} agents at once; compared at "
+            f"{count(settings, 'setting')}{each}, {count(tuner.at_once * plan.seeds, 'agent')} at once; compared at "
             f"{rungs} steps, where {how}: about {plan.expected_steps * programs:,} steps.{after} "
-            f"{programs} structure{'s' if programs > 1 else ''} to compile."
+            f"{count(programs, 'structure')} to compile."
         )
 
     @property
