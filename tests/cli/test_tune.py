@@ -86,6 +86,36 @@ def test_the_cost_is_said_without_beginning(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "s").exists()
 
 
+def test_a_plan_of_fewer_updates_than_tell_the_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune(tmp_path, "--plan", "--trials", "1", "--steps", "16", "--confirm", "3")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 setting, 1 agent at once" in said and "The whole search took" in said
+    assert "The confirmation takes 64 more. 1 structure to compile." in said, "one setting and the default, two seeds"
+    assert "An episode may take 1,000 steps, and each environment makes 8 before" in said
+
+
+def test_a_search_in_which_no_episode_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mcclt.tuning.tuner.score_of", lambda *_: -np.inf)
+    with pytest.raises(SystemExit):
+        tune(tmp_path, "--trials", "1", "--steps", "16")
+    assert "no episode ended. Raise --steps or --rungs, in another --store." in capsys.readouterr().err
+
+
+def test_a_search_that_ends_before_its_first_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mcclt.tuning.Tuner.run", press)
+    with pytest.raises(SystemExit):
+        tune(tmp_path)
+    said = capsys.readouterr().out
+    assert "Interrupted; nothing is lost" in said and "Best settings" not in said
+
+
 @pytest.mark.parametrize(("left", "said"), [(600_000, "10 min"), (-5, "0 s")])
 def test_how_long_a_search_takes_is_never_negative(left: int, said: str) -> None:
     """1,000 steps/s; what is expected is a guess, and a search may have made more steps already."""

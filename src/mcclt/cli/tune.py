@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
-from mcclt.config import parse_steps, require
+from mcclt.config import RunConfig, parse_steps, require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -157,8 +157,25 @@ class Tune(Machinery):
         return (
             f"{count(settings, 'setting')}{each}, {count(tuner.at_once * plan.seeds, 'agent')} at once; compared at "
             f"{rungs} steps, where {how}: about {plan.expected_steps * programs:,} steps.{after} "
-            f"{count(programs, 'structure')} to compile."
+            f"{count(programs, 'structure')} to compile.{self._early(tuner)}"
         )
+
+    def _early(self, tuner: "Tuner") -> str:
+        """A warning where agents are judged before an episode must have ended."""
+        from mcclt.envs import make_vec
+
+        with contextlib.closing(make_vec(self.task, [(0, 0, 0, 0)])) as env:
+            limit = env.spec.max_episode_steps
+        for structure in tuner.structures:
+            run, _ = tuner.space.middle(RunConfig(self.task, steps=tuner.plan.rungs[0]), structure)
+            steps, longest = run.updates * run.horizon, run.max_episode_steps or limit
+            if longest is not None and steps < longest:
+                return (
+                    f"\nAn episode may take {longest:,} steps, and each environment makes {steps:,} before agents are"
+                    " first compared: those without a whole episode are given up. Raise --steps, or the first of"
+                    " --rungs, if that is too early."
+                )
+        return ""
 
     @property
     def _longest(self) -> int:
@@ -209,11 +226,13 @@ class Tune(Machinery):
         from mcclt.pages import tuning
         from mcclt.storage import files
         from mcclt.tuning import confirm
+        from mcclt.tuning.search import NO_EPISODE
 
         best = tuner.best()
         if not best:
             first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
-            raise ConfigError(f"No setting of {self.task} gave a return: {first}.")
+            longer = " Raise --steps or --rungs, in another --store." if first == NO_EPISODE else ""
+            raise ConfigError(f"No setting of {self.task} gave a return: {first}.{longer}")
         self._show_best(best)
         found: list[Confirmed] = []
         winner = best[0]

@@ -23,6 +23,8 @@ Strategy = Literal["halving", "pbt"]
 Score = Literal["end", "area"]
 
 WAITING, TRAINING, STOPPED, FINISHED, FAILED = "waiting", "training", "stopped", "finished", "failed"
+NO_EPISODE = "no episode ended"
+"""Why a trial has failed that has no score."""
 QUARTER = 4
 """Population-based training: the worst of so many parts copy the best."""
 PERTURBED = 0.1
@@ -168,7 +170,7 @@ class Search:
             scores = sorted((t.scores[rung] for t in self.trials if len(t.scores) > rung), reverse=True)
             places = max(len(scores) // self.plan.keep, 1)
             if not math.isfinite(trial.scores[-1]):
-                trial.state, trial.why = FAILED, "no episode ended"
+                trial.state, trial.why = FAILED, NO_EPISODE
             elif rung == len(self.plan.rungs) - 1:
                 trial.state = FINISHED
             elif self.plan.strategy == "halving" and trial.scores[-1] < scores[places - 1]:

@@ -181,6 +181,10 @@ class Space:
         configured(RunConfig(""), found)
         return found
 
+    def middle(self, run: RunConfig, structure: Mapping[str, Any]) -> tuple[RunConfig, AgentConfig]:
+        """A run and an agent of this structure, every number in the middle of its range."""
+        return configured(run, self.settings(structure, dict.fromkeys(self.numbers, 0.5)))
+
 
 def configured(run: RunConfig, settings: Mapping[str, Any]) -> tuple[RunConfig, AgentConfig]:
     """A run and an agent with these settings; a `ConfigError` where they make no sense."""

@@ -232,7 +232,7 @@ class Tuner:
         return self._places(one.trials[0] if number is None else one.trial(number))
 
     def _config(self, one: Search) -> RunConfig:
-        run, agent = configured(self._run, one.space.settings(one.structure, dict.fromkeys(one.space.numbers, 0.5)))
+        run, agent = one.space.middle(self._run, one.structure)
         return dataclasses.replace(run, groups={GROUP: agent})
 
     def _count(self, pool: Pool, seats: list[int | None]) -> None:
