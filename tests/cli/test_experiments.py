@@ -373,6 +373,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["compare", "Hopper", "--variants", "mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         (["compare", "Hopper", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
         (["compare", "Hopper", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
+        (["compare", "Hopper", "--variants", "plain@cg_damping=1"], "cg_damping in plain@cg_damping=1.0 has no effect"),
         (["compare", "Hopper", "--variants", ","], "Nothing to compare"),
         (["compare", "Hopper", "--algo", "a2c"], "Unknown algo 'a2c'. Allowed: ppo, trpo."),
         (["compare", "Hopper", "--settings", "mine"], "Unknown settings 'mine'. Allowed: authors, fixed, modern"),

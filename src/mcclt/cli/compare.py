@@ -10,6 +10,7 @@ from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
+from mcclt.cli.train import refuse_unread
 from mcclt.config import require
 from mcclt.errors import ConfigError
 
@@ -43,7 +44,7 @@ class Compare(Machinery):
 
     def run(self) -> None:
         """Trains what is missing, and shows the statistics."""
-        from mcclt.experiments.setups import make_setup
+        from mcclt.experiments.setups import make_setup, parse_variant
         from mcclt.experiments.store import Store
 
         run = {"steps": self.steps, "final_episodes": self.episodes, "engine": self.engine}
@@ -54,6 +55,10 @@ class Compare(Machinery):
             for algo in self._algos(task)
             for variant in self.variants
         ]
+        for text in self.variants:
+            variant, changes = parse_variant(text)
+            agents = [setup.agent for setup in setups if setup.variant == variant]
+            refuse_unread({f"{name} in {variant}": name for name in changes}, agents)
         cells = [(setup, seed) for setup in setups for seed in seeds]
         if not cells:
             raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")

@@ -147,11 +147,11 @@ class Train(Command, RunConfig, AgentConfig):
             agent = override(AgentConfig(algo=algo), of_agent | settings)
             agents[name if groups else group_name(agent)] = agent
             run = of_run | run
-        _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
+        refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
         # A file may state defaults, as stored configurations do.
-        _refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
+        refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
         for group, settings in groups.items():
-            _refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
+            refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
         return override(RunConfig("", groups=agents), run)
 
     def resumed(self, path: Path) -> RunConfig:
@@ -220,7 +220,7 @@ def _changed(settings: Mapping[str, Any]) -> list[str]:
     return [n for n, value in settings.items() if coerce(AgentConfig, n, value) != getattr(AgentConfig, n)]
 
 
-def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
+def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
     """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
     algos = {agent.algo for agent in agents}
     for what, name in names.items():

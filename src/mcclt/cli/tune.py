@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
+from mcclt.cli.train import refuse_unread
 from mcclt.config import RunConfig, parse_steps, require
 from mcclt.errors import ConfigError
 
@@ -125,6 +126,8 @@ class Tune(Machinery):
         if self.space and "algo" in self.given:
             given["algo"] = self.algo
         space = space.fixing(given) if given else space
+        agents = [space.middle(RunConfig(self.task), structure)[1] for structure in space.all_structures()]
+        refuse_unread({name: name for name in (*space.searched, *space.own)}, agents)
         plan = Plan(
             self.task,
             trials=self.trials if self.trials is not None else GPU_TRIALS if self.on_gpu else CPU_TRIALS,
