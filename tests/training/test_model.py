@@ -158,6 +158,15 @@ def test_a_broken_environment_says_so_and_can_be_repeated(tmp_path: Path) -> Non
     assert model.learn(32).num_timesteps == 48
 
 
+@pytest.mark.parametrize("cls, name", [(PPO, "learning_rate"), (TRPO, "target_kl")])
+def test_a_policy_that_has_decayed_to_0_learns_no_more(cls: type[Model], name: str, tmp_path: Path) -> None:
+    model = make(cls, **{f"{name}_end": 0}).learn(32)
+    for one in (model, cls.load(model.save(tmp_path / "x"))):
+        with pytest.raises(ConfigError, match=f"{name} of .* has decayed to 0 after 32 steps.*give decay_steps"):
+            one.learn(16)
+    assert make(cls, **{f"{name}_end": 0}, decay_steps=48).learn(32).learn(16).num_timesteps == 48
+
+
 # --- predicting --------------------------------------------------------------------------------------------
 
 

@@ -95,8 +95,8 @@ class Train(Command, RunConfig, AgentConfig):
         with job:
             if self.resume is not None:
                 if job.trainer.finished and (self.resume / "evaluation.json").exists():
-                    on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
-                    self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
+                    on = f"To train on:\n  {runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
+                    self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. {job.trainer.spent or on}")
                     self._look_at(self.resume)
                     return
                 self.say(f"Resuming {self.resume} at {job.trainer.step:,} steps.")

@@ -203,6 +203,8 @@ class Model(sb3.Methods):
         if log_dir is None and self._tensorboard is not None:
             log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
         trainer = self._make_trainer()
+        if trainer.spent:
+            raise ConfigError(trainer.spent)
         steps = trainer.step + int(total_timesteps)
         if steps == total_timesteps and with_decay(self._given) is not self._given:  # now it is known over how many
             trainer.close()
