@@ -167,6 +167,17 @@ def test_a_policy_that_has_decayed_to_0_learns_no_more(cls: type[Model], name: s
     assert make(cls, **{f"{name}_end": 0}, decay_steps=48).learn(32).learn(16).num_timesteps == 48
 
 
+def test_decays_are_as_long_as_the_first_training_of_a_model_or_of_its_copies(tmp_path: Path) -> None:
+    model = make(seed=[0, 1], learning_rate_end=0)
+    copies = [PPO.load(model.save(tmp_path / "fresh")), model.for_seed(1), model]
+    for one in copies:
+        (agent,) = one.learn(32).config.groups.values()
+        assert agent.decay_steps == 32
+    same(copies[0], model, tmp_path)
+    again = PPO.load(model.save(tmp_path / "x")).config.groups
+    assert next(iter(again.values())).decay_steps == 32
+
+
 # --- predicting --------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
-from mcclt.storage.configuration import from_dict
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.boundary import new_episodes
@@ -58,6 +58,8 @@ class Model(sb3.Methods):
     """Environment steps each agent has learnt from (within a Stable-Baselines3 callback: that it has been told of)."""
     _stored: tuple[checkpoint.Arrays, dict[str, Any], object]
     """What a loaded model was read from."""
+    _given: RunConfig
+    """The configuration before its first training, which settles how long its settings decay."""
 
     def __init__(
         self,
@@ -106,8 +108,9 @@ class Model(sb3.Methods):
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | of_run | ours)
         self._env = None if isinstance(env, str) else env
-        self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
+        groups = {n: dataclasses.replace(a, decay_steps=agent.decay_steps) for n, a in self._trainer.config.groups.items()}
+        self._given = dataclasses.replace(self._trainer.config, groups=groups)
         self._adopt(self._trainer.config, self._trainer.spec, next(iter(self._trainer.states.values())))
 
     def _source(self, policy: object, task: object, env: object) -> object:
@@ -202,14 +205,10 @@ class Model(sb3.Methods):
         use_cache()
         if log_dir is None and self._tensorboard is not None:
             log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
-        trainer = self._make_trainer()
+        steps = self.num_timesteps + int(total_timesteps)
+        trainer = self._make_trainer(steps)
         if trainer.spent:
             raise ConfigError(trainer.spent)
-        steps = trainer.step + int(total_timesteps)
-        if steps == total_timesteps and with_decay(self._given) is not self._given:  # now it is known over how many
-            trainer.close()
-            trainer = self._trainer = Trainer(override(self._given, {"steps": steps}), self._env)
-            self.config = trainer.config
         trainer.extend(steps=steps)
         self.config = trainer.config
         with contextlib.ExitStack() as stack:
@@ -226,13 +225,18 @@ class Model(sb3.Methods):
                 self._follow(trainer.config, next(iter(trainer.states.values())))
         return self
 
-    def _make_trainer(self) -> Trainer:
-        """The trainer, made at the first need for a model that was loaded."""
+    def _make_trainer(self, steps: int) -> Trainer:
+        """The trainer; made anew for a model that was loaded, or where only now it is known how long settings decay."""
+        config = dataclasses.replace(self.config if self.num_timesteps else self._given, steps=steps)
+        if self._trainer is not None and with_decay(config) is not config:
+            self._stored = self._contents()
+            self._trainer.close()
+            self._trainer = None
         if self._trainer is None:
             arrays, meta, source = self._stored
-            trainer = Trainer(self.config, self._env)
+            trainer = Trainer(config, self._env)
             try:
-                continues = trainer.restore(arrays, meta, source)
+                continues = trainer.restore(arrays, meta | {"config": to_dict(trainer.config)}, source)
             except MccltError:  # the model stays what was loaded
                 trainer.close()
                 raise
@@ -318,7 +322,12 @@ class Model(sb3.Methods):
 
     def _contents(self) -> tuple[checkpoint.Arrays, dict[str, Any], object]:
         """Arrays and metadata that hold everything, and what to call their origin."""
-        return (*self._trainer.to_checkpoint(), "The model") if self._trainer else self._stored
+        if self._trainer is None:
+            return self._stored
+        arrays, meta = self._trainer.to_checkpoint()
+        if not meta["update"]:  # a decay is as long as the first training that gets that far
+            meta |= {"config": to_dict(self._given)}
+        return arrays, meta, "The model"
 
     @classmethod
     def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
