@@ -14,6 +14,7 @@ import pytest
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.envs import ENGINES
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
@@ -376,6 +377,38 @@ def test_a_custom_environment_after_loading(tmp_path: Path) -> None:
     assert evaluate_policy(PPO.load(path, env=Noisy), n_eval_episodes=1)[1] == 0
     with pytest.raises(MccltError):
         PPO.load(path, env=Counter).learn(16)
+
+
+def test_loaded_for_other_environments_of_the_same_spaces(tmp_path: Path) -> None:
+    class Noisier(Noisy):
+        pass
+
+    path = make(env=Noisy).learn(16).save(tmp_path / "x")
+    with pytest.warns(UserWarning, match="new episodes"):
+        moved = PPO.load(path, env=Noisier).learn(16)
+    assert moved.num_timesteps == 32 and moved.config.task.endswith("Noisier")
+    assert evaluate_policy(PPO.load(moved.save(tmp_path / "y"), env=Noisy), n_eval_episodes=1)[1] == 0
+
+    path = make(engine="native").learn(16).save(tmp_path / "x")
+    for env in (lambda: gym.wrappers.TimeLimit(gym.make(PENDULUM), 50), lambda: gym.make(PENDULUM)):
+        with pytest.warns(UserWarning, match="new episodes"):
+            assert PPO.load(path, env=env).learn(16).num_timesteps == 32
+
+
+def test_where_its_engine_is_not_installed_a_model_goes_on_with_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(engine="native").learn(16).save(tmp_path / "x")
+    monkeypatch.setattr(ENGINES["native"], "needs", ("nobody_has_this",))
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert PPO.load(path).learn(16).num_timesteps == 32
+
+
+def test_another_version_of_a_task_is_named(tmp_path: Path) -> None:
+    loaded = PPO.load(make().learn(16).save(tmp_path / "x"))
+    loaded._stored[1]["spec"]["max_episode_steps"] = 7
+    with pytest.raises(CheckpointError, match="another version of .*: max_episode_steps was 7, and is 1000 now"):
+        loaded.learn(16)
 
 
 def test_the_wrong_class(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rich.console import Console
 
 from mcclt import presets
 from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, require, with_decay
+from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.interop import sb3
@@ -35,7 +36,7 @@ from mcclt.storage import checkpoint, metadata, runs
 from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import ELSEWHERE, Settings
-from mcclt.training.boundary import new_episodes
+from mcclt.training.boundary import moved, new_episodes
 from mcclt.training.compilation import use_cache
 from mcclt.training.environments import make_envs
 from mcclt.training.evaluate import run_episodes
@@ -235,15 +236,24 @@ class Model(sb3.Methods):
         if self._trainer is None:
             arrays, meta, source = self._stored
             trainer = Trainer(config, self._env)
+            meta = meta | {"config": to_dict(trainer.config)}
+            if self._may_move() and _spaces(trainer.spec) == _spaces(self._spec):
+                arrays, meta = moved(arrays, meta, trainer.spec)
             try:
-                continues = trainer.restore(arrays, meta | {"config": to_dict(trainer.config)}, source)
+                continues = trainer.restore(arrays, meta, source)
             except MccltError:  # the model stays what was loaded
                 trainer.close()
                 raise
-            self._trainer = trainer
+            self._trainer, self._spec = trainer, trainer.spec
+            self._learner = next(iter(trainer.learners.values()))
             if not continues:
                 warnings.warn(new_episodes(trainer.spec), stacklevel=3)
         return self._trainer
+
+    def _may_move(self) -> bool:
+        """Whether it may go on in other environments: those it was given, or where its engine is not installed."""
+        engine = ENGINES.get(self._spec.engine)
+        return self._env is not None or (engine is not None and not engine.installed())
 
     # --- using ---------------------------------------------------------------------------------------------
 
@@ -337,7 +347,8 @@ class Model(sb3.Methods):
 
         Args:
             path: what `save` was given, a run directory, or zoo:TASK (`mcclt zoo` lists them).
-            env: the environment, where the task is not an id (needed to learn on, not to predict).
+            env: the environment, where the task is not an id (needed to learn on, not to predict), or another one of
+                the same spaces.
             group: which group of a run that trained several.
         """
         arrays, meta, source = read_model(path)
@@ -362,7 +373,7 @@ class Model(sb3.Methods):
     @classmethod
     def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
-        config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
+        config, spec = _runnable(from_dict(meta["config"]), env), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
         learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
         seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers([learner.config] * len(config.seeds))
@@ -458,13 +469,27 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
     own = source == model.source
     config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
     vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
-    spaces = [(s.obs_size, s.action_size, s.discrete, s.action_counts) for s in (vec.spec, model._spec)]
-    if spaces[0] != spaces[1]:
+    if _spaces(vec.spec) != _spaces(model._spec):
         vec.close()
         raise ConfigError(
-            f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
+            f"The model was trained on {model._spec.task} and cannot act in {vec.spec.task}: their spaces differ."
         )
     return vec
+
+
+def _spaces(spec: EnvSpec) -> tuple[object, ...]:
+    """What tasks that one agent can act in have in common."""
+    return spec.obs_size, spec.action_size, spec.discrete, spec.action_counts
+
+
+def _runnable(config: RunConfig, env: object | None) -> RunConfig:
+    """A stored configuration for the environment that was given, if any, on an engine that runs it here."""
+    if env is not None:
+        config = dataclasses.replace(config, task=task_name(env))
+    engine = ENGINES.get(config.engine)
+    if engine is None or (engine.installed() if env is None else engine.supports(env)):
+        return config
+    return dataclasses.replace(config, engine="auto")
 
 
 load = Model.load
