@@ -91,9 +91,7 @@ def check(meta: dict[str, Any], config: RunConfig, spec: EnvSpec, source: object
             )
 
 
-def moved(
-    arrays: checkpoint.Arrays, meta: dict[str, Any], spec: EnvSpec
-) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+def moved(arrays: checkpoint.Arrays, meta: dict[str, Any], spec: EnvSpec) -> tuple[checkpoint.Arrays, dict[str, Any]]:
     """A checkpoint as one of these environments: where it is of others, of its agents alone."""
     if metadata.spec_to_dict(spec) == metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
         return arrays, meta

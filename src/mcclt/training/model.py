@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -27,7 +27,7 @@ from mcclt import presets
 from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, require, with_decay
 from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.interop import sb3
 from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
@@ -110,7 +110,8 @@ class Model(sb3.Methods):
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | of_run | ours)
         self._env = None if isinstance(env, str) else env
         self._trainer: Trainer | None = Trainer(config, self._env)
-        groups = {n: dataclasses.replace(a, decay_steps=agent.decay_steps) for n, a in self._trainer.config.groups.items()}
+        ((name, settled),) = self._trainer.config.groups.items()
+        groups = {name: dataclasses.replace(settled, decay_steps=agent.decay_steps)}
         self._given = dataclasses.replace(self._trainer.config, groups=groups)
         self._adopt(self._trainer.config, self._trainer.spec, next(iter(self._trainer.states.values())))
 
@@ -235,7 +236,8 @@ class Model(sb3.Methods):
             self._trainer = None
         if self._trainer is None:
             arrays, meta, source = self._stored
-            trainer = Trainer(config, self._env)
+            with _trained_on(self):
+                trainer = Trainer(config, self._env)
             meta = meta | {"config": to_dict(trainer.config)}
             if self._may_move() and _spaces(trainer.spec) == _spaces(self._spec):
                 arrays, meta = moved(arrays, meta, trainer.spec)
@@ -468,13 +470,26 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
     """Environments for one agent of a model, or a `ConfigError` if it cannot act in them."""
     own = source == model.source
     config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
-    vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
+    with _trained_on(model) if own else contextlib.nullcontext():
+        vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
     if _spaces(vec.spec) != _spaces(model._spec):
         vec.close()
         raise ConfigError(
             f"The model was trained on {model._spec.task} and cannot act in {vec.spec.task}: their spaces differ."
         )
     return vec
+
+
+@contextlib.contextmanager
+def _trained_on(model: Model) -> Iterator[None]:
+    """Makes a model's own environments: what is unknown of them was known when it was trained."""
+    try:
+        yield
+    except UnknownNameError as error:
+        raise ConfigError(
+            f"{error} The model was trained with it: load it with your own environment, {type(model).__name__}.load("
+            "path, env=...), or import what registers it."
+        ) from None
 
 
 def _spaces(spec: EnvSpec) -> tuple[object, ...]:
