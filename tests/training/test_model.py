@@ -20,7 +20,7 @@ from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
 from mcclt.training.saved import read_model
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
+from probes import PENDULUM, SMALL, TINY, Counter, Noisy, ShiftedActions, agent, counter_length, factory, run_config
 
 OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq", "final_episodes")}
 
@@ -177,6 +177,14 @@ def test_decays_are_as_long_as_the_first_training_of_a_model_or_of_its_copies(tm
     same(copies[0], model, tmp_path)
     again = PPO.load(model.save(tmp_path / "x")).config.groups
     assert next(iter(again.values())).decay_steps == 32
+
+
+def test_an_agent_that_is_stopped_is_no_secret() -> None:
+    model = make(env=factory("nan reward", 12, which=(0,)), on_nan="stop")
+    with pytest.warns(UserWarning, match="returned nan.* That agent is stopped"):
+        model.learn(64)
+    with pytest.raises(ConfigError, match="Every agent has been stopped.*seed 0.* at step 22"):
+        model.learn(16)
 
 
 # --- predicting --------------------------------------------------------------------------------------------

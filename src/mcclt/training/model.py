@@ -42,7 +42,7 @@ from mcclt.training.environments import make_envs
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
-from mcclt.training.progress import Display
+from mcclt.training.progress import Display, Warner
 from mcclt.training.saved import only_group, only_seed, read_model, with_suffix
 from mcclt.training.trainer import Trainer
 
@@ -221,6 +221,8 @@ class Model(sb3.Methods):
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
                 observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))
+            else:
+                observers.append(Warner())
             try:
                 Job(trainer, directory).run(observers)
             finally:

@@ -137,7 +137,12 @@ class Trainer:
 
     @property
     def spent(self) -> str:
-        """Why training on would change nothing: a policy's decay to 0 is over; empty where it is not."""
+        """Why training on would change nothing: all agents are stopped, or a policy's decay to 0 is over; else empty."""
+        if all(status != TRAINING for status in self.status):
+            return (
+                "Every agent has been stopped, so none would learn: fix the environment and make or load another model "
+                f"(with on_nan 'restart' agents go on after a fault). The first was {self.status[0]}"
+            )
         for name, agent in self.config.groups.items():
             setting, over = _LIMITS_POLICY.get(agent.algo, ""), agent.decay_steps
             if getattr(agent, f"{setting}_end", None) == 0 and over is not None and self.step >= over:
