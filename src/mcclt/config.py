@@ -429,7 +429,8 @@ MOST_SEEDS = 10_000
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
-    """A value from a file as the type of field `name`, or a `ConfigError`."""
+    """A value from a file or a user as the type of field `name`, or a `ConfigError`."""
+    value = _plain(value)
     if any(type(v) is int and abs(v) >= 2**63 for v in (value if isinstance(value, list | tuple) else [value])):
         raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
     if name == "seeds":
@@ -452,8 +453,16 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
     if typing.get_origin(kind) is Literal:
         raise UnknownNameError(name, str(value), typing.get_args(kind))
-    wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
+    words: dict[Any, str] = {type(None): "unset", tuple: "widths such as (64, 64)"}
+    wanted = " or ".join(words.get(typing.get_origin(k) or k) or k.__name__ for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
+
+
+def _plain(value: Any) -> Any:
+    """Python's own numbers and lists for those of NumPy or JAX, also in a list."""
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def fields_of(cls: type) -> list[str]:

@@ -126,6 +126,17 @@ def test_refusals(settings: dict[str, Any], message: str) -> None:
         make(**settings)
 
 
+def test_settings_are_numbers_of_numpy_too() -> None:
+    numpy = {"learning_rate": np.float64(1e-3), "n_envs": np.int64(4), "normalize_obs": np.bool_(True)}
+    model = make(**numpy, policy_hidden=np.array([8, 8]), critic_hidden=(np.int64(8),))
+    (agent,) = model.config.groups.values()
+    assert (agent.learning_rate, model.config.n_envs, agent.normalize_obs) == (1e-3, 4, True)
+    assert (agent.policy_hidden, agent.critic_hidden) == ((8, 8), (8,))
+    assert type(agent.learning_rate) is float and type(model.config.n_envs) is type(agent.policy_hidden[0]) is int
+    with pytest.raises(ConfigError, match=r"policy_hidden = 64 is .*: it must be widths such as \(64, 64\)\."):
+        make(policy_hidden=64)
+
+
 def test_numpy_and_range_seeds() -> None:
     assert make(seed=np.int64(4)).seeds == (4,)
     assert make(seed=range(3)).seeds == (0, 1, 2)
