@@ -4,15 +4,18 @@ Two frozen dataclasses: `AgentConfig` says how one agent learns, `RunConfig` wha
 steps, and one `AgentConfig` per group of a population). This module does not import JAX.
 """
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import operator
 import re
+import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -331,6 +334,38 @@ def settled(agent: AgentConfig, steps: int) -> AgentConfig:
     ends = (agent.learning_rate_end, agent.target_kl_end, agent.critic_learning_rate_end)
     decays = any(end is not None for end in ends)
     return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
+
+
+def sentences(cls: type) -> dict[str, str]:
+    """The sentence below each field of a dataclass and of those it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(each):
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(tree, ast.ClassDef)
+            for line, below in zip(tree.body, tree.body[1:], strict=False):
+                match line, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = " ".join(text.split())
+    return found
+
+
+@functools.cache
+def readers() -> dict[str, str]:
+    """The settings that one algorithm alone reads, and which."""
+    titles = {name: sentence.partition(": ")[0] for name, sentence in sentences(AgentConfig).items()}
+    return {name: title.lower() for name, title in titles.items() if title in ("PPO", "TRPO")}
+
+
+def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
+    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
+    algos = {agent.algo for agent in agents}
+    for what, name in names.items():
+        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
+            if readers().get(name) == own and algos == {other}:
+                raise ConfigError(
+                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
+                )
 
 
 @functools.cache

@@ -26,7 +26,8 @@ OURS = {k: v for k, v in (TINY | SMALL).items() if k not in ("steps", "eval_freq
 
 
 def make(cls: type[Model] = PPO, env: Any = PENDULUM, **settings: Any) -> Any:
-    return cls(env, **(OURS | {"critic": "plain"} | settings))
+    ours = {k: v for k, v in OURS.items() if cls is PPO or k != "policy_iterations"}
+    return cls(env, **(ours | {"critic": "plain"} | settings))
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,17 @@ def test_settings_are_numbers_of_numpy_too() -> None:
         make(policy_hidden=64)
 
 
+def test_a_setting_of_the_other_algorithm_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^clip_range has no effect: it is a setting of PPO, and this trains TRPO"
+    ):
+        make(TRPO, clip_range=0.3)
+    with pytest.raises(
+        ConfigError, match=r"^cg_damping has no effect: it is a setting of TRPO, and this trains PPO"
+    ):
+        make(cg_damping=0.1)
+
+
 def test_numpy_and_range_seeds() -> None:
     assert make(seed=np.int64(4)).seeds == (4,)
     assert make(seed=range(3)).seeds == (0, 1, 2)
@@ -192,9 +204,9 @@ def test_decays_are_as_long_as_the_first_training_of_a_model_or_of_its_copies(tm
 
 def test_an_agent_that_is_stopped_is_no_secret() -> None:
     model = make(env=factory("nan reward", 12, which=(0,)), on_nan="stop")
-    with pytest.warns(UserWarning, match="returned nan.* That agent is stopped"):
+    with pytest.warns(UserWarning, match=r"returned nan.* That agent is stopped"):
         model.learn(64)
-    with pytest.raises(ConfigError, match="Every agent has been stopped.*seed 0.* at step 22"):
+    with pytest.raises(ConfigError, match=r"Every agent has been stopped.*seed 0.* at step 22"):
         model.learn(16)
 
 

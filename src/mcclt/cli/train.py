@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
-from mcclt.cli.command import Command, sentences
+from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
-from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
+from mcclt.config import (
+    FREE,
+    PARTS,
+    VARIANTS,
+    AgentConfig,
+    RunConfig,
+    coerce,
+    fields_of,
+    group_name,
+    override,
+    refuse_unread,
+)
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.storage.configuration import read_file
 
 if TYPE_CHECKING:
     from mcclt.training.job import Job
-
-
-ALGORITHM = {
-    name: title.lower()
-    for name, sentence in sentences(AgentConfig).items()
-    if (title := sentence.partition(": ")[0]) in ("PPO", "TRPO")
-}
-"""The settings that one algorithm alone reads, and which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +150,11 @@ class Train(Command, RunConfig, AgentConfig):
             agent = override(AgentConfig(algo=algo), of_agent | settings)
             agents[name if groups else group_name(agent)] = agent
             run = of_run | run
-        _refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
+        refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
         # A file may state defaults, as stored configurations do.
-        _refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
+        refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
         for group, settings in groups.items():
-            _refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
+            refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
         return override(RunConfig("", groups=agents), run)
 
     def resumed(self, path: Path) -> RunConfig:
@@ -218,17 +221,6 @@ class Train(Command, RunConfig, AgentConfig):
 def _changed(settings: Mapping[str, Any]) -> list[str]:
     """Those that are not at their defaults."""
     return [n for n, value in settings.items() if coerce(AgentConfig, n, value) != getattr(AgentConfig, n)]
-
-
-def _refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
-    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
-    algos = {agent.algo for agent in agents}
-    for what, name in names.items():
-        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
-            if ALGORITHM.get(name) == own and algos == {other}:
-                raise ConfigError(
-                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
-                )
 
 
 def _variant(name: str) -> dict[str, Any]:

@@ -24,7 +24,17 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets
-from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, require, with_decay
+from mcclt.config import (
+    AgentConfig,
+    RunConfig,
+    fields_of,
+    group_name,
+    override,
+    parse_seeds,
+    refuse_unread,
+    require,
+    with_decay,
+)
 from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
@@ -104,6 +114,7 @@ class Model(sb3.Methods):
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
             of_agent | {k: v for k, v in settings.items() if k not in ours},
         )
+        refuse_unread({name: name for name in settings}, [agent])
         seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
         base = RunConfig(task=task_name(env), seeds=seeds, groups={group_name(agent): agent})
         # `learn` says how long; evaluation is the user's, unless asked for.

@@ -137,7 +137,7 @@ class Trainer:
 
     @property
     def spent(self) -> str:
-        """Why training on would change nothing: all agents are stopped, or a policy's decay to 0 is over; else empty."""
+        """Why training on would change nothing: all agents are stopped, or a policy has decayed to 0; else empty."""
         if all(status != TRAINING for status in self.status):
             return (
                 "Every agent has been stopped, so none would learn: fix the environment and make or load another model "
