@@ -139,13 +139,9 @@ def test_settings_are_numbers_of_numpy_too() -> None:
 
 
 def test_a_setting_of_the_other_algorithm_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^clip_range has no effect: it is a setting of PPO, and this trains TRPO"
-    ):
+    with pytest.raises(ConfigError, match=r"^clip_range has no effect: it is a setting of PPO, and this trains TRPO"):
         make(TRPO, clip_range=0.3)
-    with pytest.raises(
-        ConfigError, match=r"^cg_damping has no effect: it is a setting of TRPO, and this trains PPO"
-    ):
+    with pytest.raises(ConfigError, match=r"^cg_damping has no effect: it is a setting of TRPO, and this trains PPO"):
         make(cg_damping=0.1)
 
 
@@ -204,7 +200,7 @@ def test_decays_are_as_long_as_the_first_training_of_a_model_or_of_its_copies(tm
 
 def test_an_agent_that_is_stopped_is_no_secret() -> None:
     model = make(env=factory("nan reward", 12, which=(0,)), on_nan="stop")
-    with pytest.warns(UserWarning, match=r"returned nan.* That agent is stopped"):
+    with pytest.warns(UserWarning, match=r"reward nan.* That agent is stopped"):
         model.learn(64)
     with pytest.raises(ConfigError, match=r"Every agent has been stopped.*seed 0.* at step 22"):
         model.learn(16)
@@ -297,6 +293,15 @@ def test_wrong_shapes(trained: Any, shape: tuple[int, ...]) -> None:
         given = ", ".join(map(str, shape))
         with pytest.raises(ConfigError, match=rf"has 9 numbers: .*\(9,\) or \(batch, 9\), not \({given}"):
             use(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [((OBS[0], {}), "the first of the two that reset returns"), ({"a": 1}, "not a dict"), ("abc", "not a str")],
+)
+def test_what_is_no_array(trained: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"has 9 numbers: .*\(batch, 9\), {said}\.$"):
+        trained.predict(given)
 
 
 # --- value distributions -----------------------------------------------------------------------------------

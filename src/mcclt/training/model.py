@@ -328,12 +328,16 @@ class Model(sb3.Methods):
         return self._agents[i]
 
     def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
-        obs = np.asarray(observation, np.float32)
-        if obs.ndim not in (1, 2) or obs.shape[-1] != self._spec.obs_size:
-            raise ConfigError(
-                f"An observation of {self.config.task} has {self._spec.obs_size} numbers: give an array of shape"
-                f" ({self._spec.obs_size},) or (batch, {self._spec.obs_size}), not {obs.shape}."
-            )
+        size = self._spec.obs_size
+        wanted = f"An observation of {self.config.task} has {size} numbers: give an array of shape ({size},) or (batch, {size})"
+        try:
+            obs = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            both = isinstance(observation, tuple)
+            given = ", the first of the two that reset returns" if both else f", not a {type(observation).__name__}"
+            raise ConfigError(f"{wanted}{given}.") from None
+        if obs.ndim not in (1, 2) or obs.shape[-1] != size:
+            raise ConfigError(f"{wanted}, not {obs.shape}.")
         return np.atleast_2d(obs), obs.ndim == 1
 
     # --- keeping -------------------------------------------------------------------------------------------
