@@ -298,7 +298,8 @@ class RunConfig:
             )
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
         require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
-        require(all(0 <= s <= MAX_SEED for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
+        for seed in self.seeds:
+            require(0 <= seed <= MAX_SEED, f"seed = {seed}", "a whole number from 0 to 2^32-1")
         counts = "steps n_envs steps_per_update eval_episodes checkpoint_freq"
         require_each(self, counts, lambda x: x > 0, "a positive whole number")
         require_each(self, "eval_freq final_episodes", lambda x: x >= 0, "0 or more")

@@ -3,7 +3,8 @@
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
@@ -16,6 +17,7 @@ from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.envs import ENGINES
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
+from mcclt.storage import checkpoint
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
 from mcclt.training.saved import read_model
@@ -112,7 +114,7 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"w_tar": 1.0}, "w_tar = 1.0"),
         ({"seed": []}, "at least one seed"),
         ({"seed": [1, 1]}, "without repetitions"),
-        ({"seed": -1}, "seeds"),
+        ({"seed": -1}, "^seed = -1 is not allowed"),
         ({"seed": 1.5}, "seed"),
         ({"seeds": [1, 2]}, "seed"),
         ({"steps": 100}, "learn"),
@@ -463,6 +465,24 @@ def test_nothing_there(tmp_path: Path) -> None:
             mcclt.load(path)
 
 
+def test_a_model_needs_the_name_of_a_file(trained: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"called '\.' is not allowed"):
+        trained.save(".")
+    with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as file:
+        file.writestr("data", "{}")
+    with pytest.raises(CheckpointError, match="not written by mcclt: it is a zip file"):
+        PPO.load(tmp_path / "theirs.zip")
+
+
+def test_a_model_with_a_critic_that_is_not_registered(trained: Any, tmp_path: Path) -> None:
+    arrays, meta, _ = read_model(trained.save(tmp_path / "x"))
+    (group,) = meta["config"]["groups"].values()
+    group["critic"] = "gaussian"
+    checkpoint.save(tmp_path / "own.safetensors", arrays, meta)
+    with pytest.raises(ConfigError, match=r"Unknown critic 'gaussian'.* import the file that registers it first\.$"):
+        PPO.load(tmp_path / "own")
+
+
 def test_a_model_that_cannot_go_on_stays_what_was_loaded(tmp_path: Path) -> None:
     """`learn` fails, and fails again; nothing is trained from scratch, and saving keeps what there was."""
     model = PPO(PENDULUM, **OURS)
@@ -486,8 +506,6 @@ def test_a_group_of_several(tmp_path: Path) -> None:
     config = run_config(groups={"plain": agent(critic="plain"), "t": agent(critic="plain", algo="trpo")}, seeds=(0, 4))
     trainer = Trainer(config)
     trainer.advance()
-    from mcclt.storage import checkpoint
-
     path = tmp_path / "x.safetensors"
     checkpoint.save(path, *trainer.to_checkpoint())
     trainer.close()
@@ -540,10 +558,11 @@ def test_evaluate_policy_elsewhere(trained: Any) -> None:
         evaluate_policy(trained, "Hopper-v5")
 
 
-@pytest.mark.parametrize("episodes", [0, -3])
-def test_evaluate_policy_needs_episodes(trained: Any, episodes: int) -> None:
-    with pytest.raises(ConfigError, match="episodes"):
-        evaluate_policy(trained, n_eval_episodes=episodes)
+@pytest.mark.parametrize("name", ["n_eval_episodes", "n_envs"])
+@pytest.mark.parametrize("count", [0, -3])
+def test_evaluate_policy_needs_episodes_and_environments(trained: Any, name: str, count: int) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = {count} is not allowed"):
+        evaluate_policy(trained, **{name: count})
 
 
 # --- without Stable-Baselines3 -----------------------------------------------------------------------------
@@ -583,6 +602,7 @@ def test_every_setting_is_an_argument_but_these() -> None:
     assert settings & set(ELSEWHERE) == elsewhere
     kinds = get_type_hints(AgentConfig) | get_type_hints(RunConfig)
     own = {name: kinds[name] for name in settings - elsewhere - {"critic", "weighting"}}
+    own |= {name: Sequence[int] for name, kind in own.items() if kind == tuple[int, ...]}  # lists are taken, too
     assert get_type_hints(Settings) == own, "mcclt.training.arguments must name every setting, for editors"
 
 

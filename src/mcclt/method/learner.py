@@ -233,7 +233,7 @@ class Learner:
         if self.weighting.needs_error and not critic.has_error:
             raise ConfigError(
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
-                " choose weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
+                " choose weighting 'uniform', or critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
             )
         if self.config.critic_w_tar is not None and not critic.weighs_states:
             raise ConfigError(

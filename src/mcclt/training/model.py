@@ -329,7 +329,8 @@ class Model(sb3.Methods):
 
     def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
         size = self._spec.obs_size
-        wanted = f"An observation of {self.config.task} has {size} numbers: give an array of shape ({size},) or (batch, {size})"
+        shapes = f"({size},) or (batch, {size})"
+        wanted = f"An observation of {self.config.task} has {size} numbers: give an array of shape {shapes}"
         try:
             obs = np.asarray(observation, np.float32)
         except (TypeError, ValueError):
@@ -394,7 +395,10 @@ class Model(sb3.Methods):
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
         config, spec = _runnable(from_dict(meta["config"]), env), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
-        learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
+        try:
+            learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
+        except UnknownNameError as error:
+            raise ConfigError(f"{error} If it is your own, import the file that registers it first.") from None
         seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers([learner.config] * len(config.seeds))
         shapes = jax.eval_shape(jax.vmap(learner.init), seeds, numbers)
         stored = checkpoint.unflatten(f"agents/{name}", without_numbers(shapes), arrays, source)
@@ -465,6 +469,7 @@ def evaluate_policy(
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
     require(n_eval_episodes >= 1, f"n_eval_episodes = {n_eval_episodes}", "at least 1")
+    require(n_envs >= 1, f"n_envs = {n_envs}", "at least 1")
     source = model.source if env is None else remade(env)
     index = model.seeds[model._index(seed)]
     vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))
