@@ -678,6 +678,18 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
     assert PPO.load(file, env=PENDULUM).num_timesteps == 48
 
 
+def test_spaces_and_settings_are_there_to_read(trained: Any) -> None:
+    assert trained.n_envs == 2 and trained.observation_space.shape == (9,)
+    for env in (Counter, ShiftedActions):
+        assert make(env=env).action_space == env.action_space
+    for name in ("gamma", "n_envs", "learning_rate"):
+        with pytest.raises(
+            ConfigError, match=rf"^{name} cannot be changed: make a model with it, PPO\(\.\.\., {name}="
+        ):
+            setattr(trained, name, 1)
+    trained.note = "anything else"
+
+
 # --- actions of several choices, and in bins -------------------------------------------------------------------
 
 
@@ -697,6 +709,7 @@ def test_actions_of_several_choices(space: Any, tmp_path: Path) -> None:
             return super().step(action)
 
     model = make(env=Several, on_nan="raise").learn(32)
+    assert model.action_space == gym.spaces.MultiDiscrete([3, 2], start=[5, 0]) or space == gym.spaces.MultiBinary(2)
     obs = np.zeros((4, 3), np.float32)
     for deterministic in (True, False):
         actions, _ = model.predict(obs, deterministic=deterministic)
