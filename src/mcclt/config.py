@@ -513,5 +513,5 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
         if name not in names:
             near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` lists all settings.")
+            raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` and mcclt.config list all.")
     return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})

@@ -99,6 +99,8 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
     model = PPO.load(tmp_path / "run")
     assert model.num_timesteps == 48
+    with pytest.raises(ConfigError, match=r"already in use: choose another directory \(--out, in Python log_dir\)"):
+        model.learn(16, log_dir=tmp_path / "run")
     make().learn(16)
     assert capsys.readouterr().out == ""
 

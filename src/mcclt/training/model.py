@@ -209,7 +209,7 @@ class Model(sb3.Methods):
             tb_log_name: name of the directory in `tensorboard_log`; the algorithm's by default.
             reset_num_timesteps: False: steps are counted on, which is the only way here.
             progress_bar: show a live bar.
-            log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
+            log_dir: write a run directory there (metrics, TensorBoard, checkpoints): another one for each `learn`.
         """
         whole = isinstance(total_timesteps, int | np.integer) and total_timesteps >= 1
         require(bool(whole), f"total_timesteps = {total_timesteps!r}", "a whole number such as 20_000")
