@@ -59,8 +59,8 @@ class Run:
         with _writable(path):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise ConfigError(
-                    f"{path} is already in use: choose another directory (--out, in Python log_dir), or continue it with  "
-                    f"{resume_command(path)}"
+                    f"{path} is already in use: choose another directory (--out, in Python log_dir), or continue it "
+                    f"with  {resume_command(path)}"
                 )
             path.mkdir(parents=True, exist_ok=True)
             with _locked(path) as lock:
