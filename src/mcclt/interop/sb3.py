@@ -77,7 +77,7 @@ class Methods:
         if spec.action_low is None or spec.action_high is None:
             return gym.spaces.Discrete(spec.action_size, start=spec.action_start)
         if spec.action_counts is not None:
-            return gym.spaces.MultiDiscrete(spec.action_counts, start=spec.action_low.astype(np.int64))
+            return gym.spaces.MultiDiscrete(list(spec.action_counts), start=spec.action_low.astype(np.int64))
         return gym.spaces.Box(spec.action_low, spec.action_high)
 
     @property

@@ -13,6 +13,7 @@ from mcclt import interrupts
 from mcclt.config import RunConfig
 from mcclt.errors import ConfigError
 from mcclt.storage import runs
+from mcclt.storage.configuration import from_dict
 from mcclt.training.boundary import new_episodes
 from mcclt.training.loop import Observer, pass_messages, run
 from mcclt.training.trainer import Trainer
@@ -50,7 +51,7 @@ class Job:
         trainer = Trainer(config)
         try:
             exact = trainer.restore(arrays, meta, file)
-            if config.steps > meta["config"]["steps"] and trainer.spent:
+            if config.steps > from_dict(meta["config"]).steps and trainer.spent:
                 raise ConfigError(trainer.spent)
             directory = runs.Run.resume(path, trainer.config, trainer.update, wandb, tensorboard)
         except BaseException:
