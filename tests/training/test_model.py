@@ -16,7 +16,7 @@ import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
 from mcclt.envs import ENGINES
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError, UnknownNameError
 from mcclt.storage import checkpoint
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
@@ -678,6 +678,8 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
     with pytest.raises(ConfigError, match="cannot act in Hopper-v5"):
         PPO.load(file, env="Hopper-v5")
     assert PPO.load(file, env=PENDULUM).num_timesteps == 48
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'Hopper-v5'\?$"):
+        PPO.load(file, env="Hoper-v5")
 
 
 def test_spaces_and_settings_are_there_to_read(trained: Any) -> None:

@@ -508,6 +508,8 @@ def _trained_on(model: Model) -> Iterator[None]:
     try:
         yield
     except UnknownNameError as error:
+        if model._env is not None:  # mistyped just now
+            raise
         raise ConfigError(
             f"{error} The model was trained with it: load it with your own environment, {type(model).__name__}.load("
             "path, env=...), or import what registers it."
