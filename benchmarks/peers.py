@@ -42,23 +42,25 @@ from mcclt.storage.runs import versions
 WARM_UP = 2
 """Turns that are not in steps/s: programs compile in them, ours in the first, SBX's in both."""
 
-SB3_PPO = dict(
+BOTH = dict(
     critic="plain",
     n_envs=1,
     steps_per_update=2_048,
-    minibatch_size=64,
-    policy_iterations=10,
     critic_iterations=10,
-    learning_rate=3e-4,
-    critic_learning_rate=3e-4,
     policy_hidden=(64, 64),
     critic_hidden=(64, 64),
     log_std_init=0.0,
     gae_lambda=0.95,
+)
+SB3_PPO = BOTH | dict(
+    minibatch_size=64,
+    policy_iterations=10,
+    learning_rate=3e-4,
+    critic_learning_rate=3e-4,
     target_kl=1e9,  # never stops
 )
 """Ours as the defaults of Stable-Baselines3's and SBX's PPO."""
-CONTRIB_TRPO = SB3_PPO | dict(minibatch_size=128, critic_learning_rate=1e-3, cg_max_steps=15, target_kl=0.01)
+CONTRIB_TRPO = BOTH | dict(minibatch_size=128, critic_learning_rate=1e-3, cg_max_steps=15, target_kl=0.01)
 """Ours as the defaults of sb3-contrib's TRPO."""
 
 Turn = dict[str, float]

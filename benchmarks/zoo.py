@@ -23,8 +23,7 @@ from typing import Any
 import render_docs
 
 from mcclt import __version__, evaluate_policy, load
-from mcclt.cli.train import ALGORITHM
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig, fields_of, readers
 from mcclt.storage import runs
 from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.saved import keepsake, only_seed, read_model
@@ -116,7 +115,7 @@ def changed(config: RunConfig) -> dict[str, Any]:
     """The settings that are not the defaults, of the run and of its one agent; those that it does not read left out."""
     (agent,) = config.groups.values()
     run = {name: getattr(config, name) for name in fields_of(RunConfig) if name not in ("task", "seeds", "groups")}
-    own = {name: value for name, value in vars(agent).items() if ALGORITHM.get(name, agent.algo) == agent.algo}
+    own = {name: value for name, value in vars(agent).items() if readers().get(name, agent.algo) == agent.algo}
     return {
         **{name: value for name, value in run.items() if name == "steps" or value != getattr(RunConfig, name)},
         **{name: value for name, value in own.items() if name == "algo" or value != getattr(AgentConfig, name)},

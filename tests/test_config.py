@@ -178,14 +178,18 @@ def test_only_ppo_does_without_a_target_for_the_kl() -> None:
         ("threads", 0),
         ("seeds", ()),
         ("seeds", (1, 1)),
-        ("seeds", (-1,)),
-        ("seeds", (2**32,)),
         ("groups", {}),
     ],
 )
 def test_run_refuses(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{name} = .* is not allowed: it must be .*\\.$"):
         RunConfig("Hopper-v5", **{name: value})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_is_none_is_named(seed: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^seed = {seed} is not allowed: it must be a whole number from 0 to"):
+        RunConfig("Hopper-v5", seeds=(3, seed))
 
 
 def test_run_refuses_an_unknown_choice_with_a_suggestion() -> None:

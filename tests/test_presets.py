@@ -88,7 +88,7 @@ def test_no_tuned_settings_for_other_tasks() -> None:
 
 
 def test_tuned_settings_of_the_other_algorithm_are_named() -> None:
-    with pytest.raises(UnknownNameError, match=r"settings of PPO 'Hopper'.*On Hopper take --algo trpo[.]"):
+    with pytest.raises(UnknownNameError, match=r"settings of PPO 'Hopper'.*On Hopper take TRPO \(--algo trpo\)[.]"):
         presets.tuned("Hopper-v5", "ppo", "plain")
 
 

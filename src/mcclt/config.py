@@ -4,15 +4,18 @@ Two frozen dataclasses: `AgentConfig` says how one agent learns, `RunConfig` wha
 steps, and one `AgentConfig` per group of a population). This module does not import JAX.
 """
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import operator
 import re
+import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -296,7 +299,8 @@ class RunConfig:
             )
         require(len(self.seeds) > 0, "seeds = ()", "at least one seed, such as 0 or 0..7")
         require(len(set(self.seeds)) == len(self.seeds), f"seeds = {self.seeds}", "without repetitions")
-        require(all(0 <= s <= MAX_SEED for s in self.seeds), f"seeds = {self.seeds}", "whole numbers from 0 to 2^32-1")
+        for seed in self.seeds:
+            require(0 <= seed <= MAX_SEED, f"seed = {seed}", "a whole number from 0 to 2^32-1")
         counts = "steps n_envs steps_per_update eval_episodes checkpoint_freq"
         require_each(self, counts, lambda x: x > 0, "a positive whole number")
         require_each(self, "eval_freq final_episodes", lambda x: x >= 0, "0 or more")
@@ -332,6 +336,38 @@ def settled(agent: AgentConfig, steps: int) -> AgentConfig:
     ends = (agent.learning_rate_end, agent.target_kl_end, agent.critic_learning_rate_end)
     decays = any(end is not None for end in ends)
     return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
+
+
+def sentences(cls: type) -> dict[str, str]:
+    """The sentence below each field of a dataclass and of those it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(each):
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(tree, ast.ClassDef)
+            for line, below in zip(tree.body, tree.body[1:], strict=False):
+                match line, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = " ".join(text.split())
+    return found
+
+
+@functools.cache
+def readers() -> dict[str, str]:
+    """The settings that one algorithm alone reads, and which."""
+    titles = {name: sentence.partition(": ")[0] for name, sentence in sentences(AgentConfig).items()}
+    return {name: title.lower() for name, title in titles.items() if title in ("PPO", "TRPO")}
+
+
+def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
+    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
+    algos = {agent.algo for agent in agents}
+    for what, name in names.items():
+        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
+            if readers().get(name) == own and algos == {other}:
+                raise ConfigError(
+                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
+                )
 
 
 @functools.cache
@@ -430,7 +466,8 @@ MOST_SEEDS = 10_000
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
-    """A value from a file as the type of field `name`, or a `ConfigError`."""
+    """A value from a file or a user as the type of field `name`, or a `ConfigError`."""
+    value = _plain(value)
     if any(type(v) is int and abs(v) >= 2**63 for v in (value if isinstance(value, list | tuple) else [value])):
         raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
     if name == "seeds":
@@ -453,8 +490,16 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
     if typing.get_origin(kind) is Literal:
         raise UnknownNameError(name, str(value), typing.get_args(kind))
-    wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
+    words: dict[Any, str] = {type(None): "unset", tuple: "widths such as (64, 64)"}
+    wanted = " or ".join(words.get(typing.get_origin(k) or k) or k.__name__ for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
+
+
+def _plain(value: Any) -> Any:
+    """Python's own numbers and lists for those of NumPy or JAX, also in a list."""
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def fields_of(cls: type) -> list[str]:
@@ -469,5 +514,5 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
         if name not in names:
             near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` lists all settings.")
+            raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` and mcclt.config list all.")
     return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})

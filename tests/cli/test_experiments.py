@@ -179,7 +179,7 @@ def test_tuned_settings_bring_their_algorithm(mcclt: Cli, made_up: list[Unit]) -
     mcclt(*args, "--n-seeds", "1")
     assert [u.setups[0].name for u in made_up] == ["trpo-plain", "trpo-plain", "ppo-plain"]
     _, err = mcclt(*args, "--algo", "ppo", code=2)
-    assert "On HalfCheetah take --algo trpo." in err
+    assert "On HalfCheetah take TRPO (--algo trpo)." in err
     made_up.clear()
     mcclt("compare", "HalfCheetah", "--variants", "plain", "--n-seeds", "1")
     assert [u.setups[0].name for u in made_up] == ["ppo-plain"]

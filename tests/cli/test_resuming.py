@@ -16,7 +16,8 @@ import pytest
 from commands import TINY, Cli
 from mcclt.storage import checkpoint, runs
 from mcclt.training.trainer import Trainer
-from probes import PENDULUM
+from probes import PENDULUM, SMALL, flags
+from probes import TINY as TINY_AGENT
 from trees import timeless
 
 
@@ -119,6 +120,23 @@ def test_resuming_a_finished_run_with_more_steps(mcclt: Cli, copy: Path) -> None
     assert checkpoint.load(runs.checkpoints(copy)[-1])[1]["update"] == 6
     assert len((copy / "metrics.jsonl").read_text().splitlines()) == 12
     mcclt("evaluate", "copy", "--episodes", "1")
+
+
+@pytest.mark.parametrize("algo, end", [("ppo", "--learning-rate-end"), ("trpo", "--target-kl-end")])
+def test_a_run_whose_policy_has_decayed_to_0_takes_no_more_steps(mcclt: Cli, algo: str, end: str) -> None:
+    small = flags(**{k: v for k, v in TINY_AGENT.items() if k != "policy_iterations" or algo == "ppo"}, **SMALL)
+    plain = [*small, "--critic", "plain", "--algo", algo, end, "0", "--final-episodes", "1"]
+    mcclt("train", PENDULUM, *plain, "--out", "run", "--quiet")
+    assert f"The {end[2:-4].replace('-', '_')} of '{algo}-plain' has decayed to 0 after 64 steps" in mcclt.refused(
+        "train", "--resume", "run", "--steps", "96"
+    )
+    out, _ = mcclt("train", "--resume", "run")
+    assert "run is finished, at 64 steps. The " in out and "--decay-steps" in out and "To train on" not in out
+
+
+def test_a_decay_that_is_not_over_goes_on(mcclt: Cli) -> None:
+    mcclt("train", PENDULUM, *TINY, "--learning-rate-end", "0", "--decay-steps", "96", "--out", "run", "--quiet")
+    mcclt("train", "--resume", "run", "--steps", "96", "--quiet")
 
 
 def test_resuming_a_finished_run_changes_nothing(mcclt: Cli, copy: Path, finished: Path) -> None:

@@ -183,7 +183,7 @@ def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
         ([PENDULUM, "--variants", "plain,mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         ([PENDULUM, "--variants", "trpoo-mcclt"], "trpoo"),
         ([PENDULUM, "--preset", "papr"], "Unknown preset 'papr'. Did you mean 'paper'?"),
-        (["CartPole-v1", "--preset", "paper"], "--preset paper exists only for these"),
+        (["CartPole-v1", "--preset", "paper"], "The preset paper exists only for these"),
         ([PENDULUM, "--guide", "simetric"], "Unknown guide 'simetric'. Did you mean 'symmetric'?"),
         ([PENDULUM, "--critc", "plain"], "no flag --critc. Did you mean --critic?"),
         ([PENDULUM, "--step=1"], "no flag --step. Did you mean --steps?"),

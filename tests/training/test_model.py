@@ -3,7 +3,8 @@
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
@@ -14,16 +15,19 @@ import pytest
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
 from mcclt.config import AgentConfig, RunConfig, fields_of
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError
+from mcclt.envs import ENGINES
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError, UnknownNameError
+from mcclt.storage import checkpoint
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.model import Model
 from mcclt.training.saved import read_model
 from mcclt.training.trainer import Trainer
-from probes import OURS, PENDULUM, Counter, Noisy, ShiftedActions, agent, counter_length, run_config
+from probes import OURS, PENDULUM, Counter, Noisy, ShiftedActions, agent, counter_length, factory, run_config
 
 
 def make(cls: type[Model] = PPO, env: Any = PENDULUM, **settings: Any) -> Any:
-    return cls(env, **(OURS | {"critic": "plain"} | settings))
+    ours = {k: v for k, v in OURS.items() if cls is PPO or k != "policy_iterations"}
+    return cls(env, **(ours | {"critic": "plain"} | settings))
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +97,8 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
     model = PPO.load(tmp_path / "run")
     assert model.num_timesteps == 48
+    with pytest.raises(ConfigError, match=r"already in use: choose another directory \(--out, in Python log_dir\)"):
+        model.learn(16, log_dir=tmp_path / "run")
     make().learn(16)
     assert capsys.readouterr().out == ""
 
@@ -108,7 +114,7 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"w_tar": 1.0}, "w_tar = 1.0"),
         ({"seed": []}, "at least one seed"),
         ({"seed": [1, 1]}, "without repetitions"),
-        ({"seed": -1}, "seeds"),
+        ({"seed": -1}, "^seed = -1 is not allowed"),
         ({"seed": 1.5}, "seed"),
         ({"seeds": [1, 2]}, "seed"),
         ({"steps": 100}, "learn"),
@@ -121,6 +127,24 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_refusals(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**settings)
+
+
+def test_settings_are_numbers_of_numpy_too() -> None:
+    numpy = {"learning_rate": np.float64(1e-3), "n_envs": np.int64(4), "normalize_obs": np.bool_(True)}
+    model = make(**numpy, policy_hidden=np.array([8, 8]), critic_hidden=(np.int64(8),))
+    (agent,) = model.config.groups.values()
+    assert (agent.learning_rate, model.config.n_envs, agent.normalize_obs) == (1e-3, 4, True)
+    assert (agent.policy_hidden, agent.critic_hidden) == ((8, 8), (8,))
+    assert type(agent.learning_rate) is float and type(model.config.n_envs) is type(agent.policy_hidden[0]) is int
+    with pytest.raises(ConfigError, match=r"policy_hidden = 64 is .*: it must be widths such as \(64, 64\)\."):
+        make(policy_hidden=64)
+
+
+def test_a_setting_of_the_other_algorithm_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^clip_range has no effect: it is a setting of PPO, and this trains TRPO"):
+        make(TRPO, clip_range=0.3)
+    with pytest.raises(ConfigError, match=r"^cg_damping has no effect: it is a setting of TRPO, and this trains PPO"):
+        make(cg_damping=0.1)
 
 
 def test_numpy_and_range_seeds() -> None:
@@ -166,6 +190,34 @@ def test_a_broken_environment_says_so_and_can_be_repeated(tmp_path: Path) -> Non
     assert model.num_timesteps == 16
     Sick.sick = False
     assert model.learn(32).num_timesteps == 48
+
+
+@pytest.mark.parametrize("cls, name", [(PPO, "learning_rate"), (TRPO, "target_kl")])
+def test_a_policy_that_has_decayed_to_0_learns_no_more(cls: type[Model], name: str, tmp_path: Path) -> None:
+    model = make(cls, **{f"{name}_end": 0}).learn(32)
+    for one in (model, cls.load(model.save(tmp_path / "x"))):
+        with pytest.raises(ConfigError, match=f"{name} of .* has decayed to 0 after 32 steps.*give decay_steps"):
+            one.learn(16)
+    assert make(cls, **{f"{name}_end": 0}, decay_steps=48).learn(32).learn(16).num_timesteps == 48
+
+
+def test_decays_are_as_long_as_the_first_training_of_a_model_or_of_its_copies(tmp_path: Path) -> None:
+    model = make(seed=[0, 1], learning_rate_end=0)
+    copies = [PPO.load(model.save(tmp_path / "fresh")), model.for_seed(1), model]
+    for one in copies:
+        (agent,) = one.learn(32).config.groups.values()
+        assert agent.decay_steps == 32
+    same(copies[0], model, tmp_path)
+    again = PPO.load(model.save(tmp_path / "x")).config.groups
+    assert next(iter(again.values())).decay_steps == 32
+
+
+def test_an_agent_that_is_stopped_is_no_secret() -> None:
+    model = make(env=factory("nan reward", 12, which=(0,)), on_nan="stop")
+    with pytest.warns(UserWarning, match=r"reward nan.* That agent is stopped"):
+        model.learn(64)
+    with pytest.raises(ConfigError, match=r"Every agent has been stopped.*seed 0.* at step 22"):
+        model.learn(16)
 
 
 # --- predicting --------------------------------------------------------------------------------------------
@@ -255,6 +307,15 @@ def test_wrong_shapes(trained: Any, shape: tuple[int, ...]) -> None:
         given = ", ".join(map(str, shape))
         with pytest.raises(ConfigError, match=rf"has 9 numbers: .*\(9,\) or \(batch, 9\), not \({given}"):
             use(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [((OBS[0], {}), "the first of the two that reset returns"), ({"a": 1}, "not a dict"), ("abc", "not a str")],
+)
+def test_what_is_no_array(trained: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"has 9 numbers: .*\(batch, 9\), {said}\.$"):
+        trained.predict(given)
 
 
 # --- value distributions -----------------------------------------------------------------------------------
@@ -357,15 +418,48 @@ def test_a_custom_environment_after_loading(tmp_path: Path) -> None:
     path = make(env=Noisy).learn(16).save(tmp_path / "x")
     predicting = PPO.load(path)
     assert predicting.predict(np.zeros(3))[0].shape == (2,)
-    with pytest.raises(MccltError, match="Noisy"):
+    said = r"Unknown task 'Noisy'.* trained with it: load it with your own environment, PPO\.load\(path, env=\.\.\.\)"
+    with pytest.raises(ConfigError, match=said):
         predicting.learn(16)
-    with pytest.raises(MccltError, match="Noisy"):
+    with pytest.raises(ConfigError, match=said):
         evaluate_policy(PPO.load(path))
     with pytest.warns(UserWarning, match="new episodes"):
         assert PPO.load(path, env=Noisy).learn(16).num_timesteps == 32
     assert evaluate_policy(PPO.load(path, env=Noisy), n_eval_episodes=1)[1] == 0
     with pytest.raises(MccltError):
         PPO.load(path, env=Counter).learn(16)
+
+
+def test_loaded_for_other_environments_of_the_same_spaces(tmp_path: Path) -> None:
+    class Noisier(Noisy):
+        pass
+
+    path = make(env=Noisy).learn(16).save(tmp_path / "x")
+    with pytest.warns(UserWarning, match="new episodes"):
+        moved = PPO.load(path, env=Noisier).learn(16)
+    assert moved.num_timesteps == 32 and moved.config.task.endswith("Noisier")
+    assert evaluate_policy(PPO.load(moved.save(tmp_path / "y"), env=Noisy), n_eval_episodes=1)[1] == 0
+
+    path = make(engine="native").learn(16).save(tmp_path / "x")
+    for env in (lambda: gym.wrappers.TimeLimit(gym.make(PENDULUM), 50), lambda: gym.make(PENDULUM)):
+        with pytest.warns(UserWarning, match="new episodes"):
+            assert PPO.load(path, env=env).learn(16).num_timesteps == 32
+
+
+def test_where_its_engine_is_not_installed_a_model_goes_on_with_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(engine="native").learn(16).save(tmp_path / "x")
+    monkeypatch.setattr(ENGINES["native"], "needs", ("nobody_has_this",))
+    with pytest.warns(UserWarning, match="new episodes"):
+        assert PPO.load(path).learn(16).num_timesteps == 32
+
+
+def test_another_version_of_a_task_is_named(tmp_path: Path) -> None:
+    loaded = PPO.load(make().learn(16).save(tmp_path / "x"))
+    loaded._stored[1]["spec"]["max_episode_steps"] = 7
+    with pytest.raises(CheckpointError, match=r"another version of .*: max_episode_steps was 7, and is 1000 now"):
+        loaded.learn(16)
 
 
 def test_the_wrong_class(tmp_path: Path) -> None:
@@ -381,6 +475,24 @@ def test_nothing_there(tmp_path: Path) -> None:
             PPO.load(path)
         with pytest.raises(CheckpointError):
             mcclt.load(path)
+
+
+def test_a_model_needs_the_name_of_a_file(trained: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"called '\.' is not allowed"):
+        trained.save(".")
+    with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as file:
+        file.writestr("data", "{}")
+    with pytest.raises(CheckpointError, match="not written by mcclt: it is a zip file"):
+        PPO.load(tmp_path / "theirs.zip")
+
+
+def test_a_model_with_a_critic_that_is_not_registered(trained: Any, tmp_path: Path) -> None:
+    arrays, meta, _ = read_model(trained.save(tmp_path / "x"))
+    (group,) = meta["config"]["groups"].values()
+    group["critic"] = "gaussian"
+    checkpoint.save(tmp_path / "own.safetensors", arrays, meta)
+    with pytest.raises(ConfigError, match=r"Unknown critic 'gaussian'.* import the file that registers it first\.$"):
+        PPO.load(tmp_path / "own")
 
 
 def test_a_model_that_cannot_go_on_stays_what_was_loaded(tmp_path: Path) -> None:
@@ -406,8 +518,6 @@ def test_a_group_of_several(tmp_path: Path) -> None:
     config = run_config(groups={"plain": agent(critic="plain"), "t": agent(critic="plain", algo="trpo")}, seeds=(0, 4))
     trainer = Trainer(config)
     trainer.advance()
-    from mcclt.storage import checkpoint
-
     path = tmp_path / "x.safetensors"
     checkpoint.save(path, *trainer.to_checkpoint())
     trainer.close()
@@ -460,10 +570,11 @@ def test_evaluate_policy_elsewhere(trained: Any) -> None:
         evaluate_policy(trained, "Hopper-v5")
 
 
-@pytest.mark.parametrize("episodes", [0, -3])
-def test_evaluate_policy_needs_episodes(trained: Any, episodes: int) -> None:
-    with pytest.raises(ConfigError, match="episodes"):
-        evaluate_policy(trained, n_eval_episodes=episodes)
+@pytest.mark.parametrize("name", ["n_eval_episodes", "n_envs"])
+@pytest.mark.parametrize("count", [0, -3])
+def test_evaluate_policy_needs_episodes_and_environments(trained: Any, name: str, count: int) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = {count} is not allowed"):
+        evaluate_policy(trained, **{name: count})
 
 
 # --- without Stable-Baselines3 -----------------------------------------------------------------------------
@@ -503,6 +614,7 @@ def test_every_setting_is_an_argument_but_these() -> None:
     assert settings & set(ELSEWHERE) == elsewhere
     kinds = get_type_hints(AgentConfig) | get_type_hints(RunConfig)
     own = {name: kinds[name] for name in settings - elsewhere - {"critic", "weighting"}}
+    own |= {name: Sequence[int] for name, kind in own.items() if kind == tuple[int, ...]}  # lists are taken, too
     assert get_type_hints(Settings) == own, "mcclt.training.arguments must name every setting, for editors"
 
 
@@ -576,6 +688,20 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
     with pytest.raises(ConfigError, match="cannot act in Hopper-v5"):
         PPO.load(file, env="Hopper-v5")
     assert PPO.load(file, env=PENDULUM).num_timesteps == 48
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'Hopper-v5'\?$"):
+        PPO.load(file, env="Hoper-v5")
+
+
+def test_spaces_and_settings_are_there_to_read(trained: Any) -> None:
+    assert trained.n_envs == 2 and trained.observation_space.shape == (9,)
+    for env in (Counter, ShiftedActions):
+        assert make(env=env).action_space == env.action_space
+    for name in ("gamma", "n_envs", "learning_rate"):
+        with pytest.raises(
+            ConfigError, match=rf"^{name} cannot be changed: make a model with it, PPO\(\.\.\., {name}="
+        ):
+            setattr(trained, name, 1)
+    trained.note = "anything else"
 
 
 # --- actions of several choices, and in bins -------------------------------------------------------------------
@@ -597,6 +723,7 @@ def test_actions_of_several_choices(space: Any, tmp_path: Path) -> None:
             return super().step(action)
 
     model = make(env=Several, on_nan="raise").learn(32)
+    assert model.action_space == gym.spaces.MultiDiscrete([3, 2], start=[5, 0]) or space == gym.spaces.MultiBinary(2)
     obs = np.zeros((4, 3), np.float32)
     for deterministic in (True, False):
         actions, _ = model.predict(obs, deterministic=deterministic)

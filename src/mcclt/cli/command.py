@@ -1,7 +1,6 @@
 """A command is a dataclass: its fields are its flags, the sentence below each is its help. Parsed once, by tyro."""
 
 import abc
-import ast
 import contextlib
 import dataclasses
 import difflib
@@ -11,7 +10,6 @@ import itertools
 import re
 import shutil
 import sys
-import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 import tyro
 
 from mcclt.cli import flags
+from mcclt.config import sentences
 from mcclt.console import folded, plain_console, say
 from mcclt.errors import ConfigError, shown
 
@@ -163,20 +162,6 @@ def form_of(cls: type[Command]) -> Any:
     make: Any = typing.TypedDict
     forms = {title: make(title or cls.__name__, group, total=False) for title, group in groups.items()}
     return make(cls.name(), {t or "own": Annotated[form, tyro.conf.arg(name=t, help="")] for t, form in forms.items()})
-
-
-def sentences(cls: type) -> dict[str, str]:
-    """The sentence below each field of a dataclass and of those it inherits from."""
-    found: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(each):
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            assert isinstance(tree, ast.ClassDef)
-            for line, below in zip(tree.body, tree.body[1:], strict=False):
-                match line, below:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                        found[name] = " ".join(text.split())
-    return found
 
 
 MEANT = {

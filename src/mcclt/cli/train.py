@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
-from mcclt.cli.command import Command, sentences
+from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
-from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
+from mcclt.config import (
+    FREE,
+    PARTS,
+    VARIANTS,
+    AgentConfig,
+    RunConfig,
+    coerce,
+    fields_of,
+    group_name,
+    override,
+    refuse_unread,
+)
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.storage.configuration import read_file
 
 if TYPE_CHECKING:
     from mcclt.training.job import Job
-
-
-ALGORITHM = {
-    name: title.lower()
-    for name, sentence in sentences(AgentConfig).items()
-    if (title := sentence.partition(": ")[0]) in ("PPO", "TRPO")
-}
-"""The settings that one algorithm alone reads, and which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +98,8 @@ class Train(Command, RunConfig, AgentConfig):
         with job:
             if self.resume is not None:
                 if job.trainer.finished and (self.resume / "evaluation.json").exists():
-                    on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
-                    self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
+                    on = f"To train on:\n  {runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
+                    self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. {job.trainer.spent or on}")
                     self._look_at(self.resume)
                     return
                 self.say(f"Resuming {self.resume} at {job.trainer.step:,} steps.")
@@ -218,17 +221,6 @@ class Train(Command, RunConfig, AgentConfig):
 def _changed(settings: Mapping[str, Any]) -> list[str]:
     """Those that are not at their defaults."""
     return [n for n, value in settings.items() if coerce(AgentConfig, n, value) != getattr(AgentConfig, n)]
-
-
-def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
-    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
-    algos = {agent.algo for agent in agents}
-    for what, name in names.items():
-        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
-            if ALGORITHM.get(name) == own and algos == {other}:
-                raise ConfigError(
-                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
-                )
 
 
 def _variant(name: str) -> dict[str, Any]:

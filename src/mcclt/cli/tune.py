@@ -12,8 +12,7 @@ from tyro.conf import Positional
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
-from mcclt.cli.train import refuse_unread
-from mcclt.config import RunConfig, parse_steps, require
+from mcclt.config import RunConfig, parse_steps, refuse_unread, require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:

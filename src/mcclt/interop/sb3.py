@@ -22,8 +22,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FlattenObservation
 
-from mcclt.config import RunConfig
-from mcclt.envs.api import Step, VectorEnv, task_name
+from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.envs.api import EnvSpec, Step, VectorEnv, task_name
 from mcclt.envs.gymnasium import make_bare, source_of
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.storage.trackers import Row
@@ -39,14 +39,46 @@ def _import(module: str) -> Any:
         raise MissingExtraError("Working with Stable-Baselines3", "sb3") from None
 
 
+_SETTINGS = frozenset(fields_of(AgentConfig)) | frozenset(fields_of(RunConfig))
+
+
 class Methods:
     """What Stable-Baselines3's own code asks of a model, beside `predict`, `save` and `num_timesteps`."""
 
     config: RunConfig
     num_timesteps: int
+    _spec: EnvSpec
     _env: object | None
     _logger: Any = None
     _vec_env: Any = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses to set what would have no effect."""
+        if name in _SETTINGS:
+            raise ConfigError(
+                f"{name} cannot be changed: make a model with it, {type(self).__name__}(..., {name}=...)."
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def n_envs(self) -> int:
+        """Environments of each agent."""
+        return self.config.n_envs
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """Of the vectors that policies see."""
+        return gym.spaces.Box(-np.inf, np.inf, (self._spec.obs_size,), np.float32)
+
+    @property
+    def action_space(self) -> gym.Space:
+        """Of what `predict` gives."""
+        spec = self._spec
+        if spec.action_low is None or spec.action_high is None:
+            return gym.spaces.Discrete(spec.action_size, start=spec.action_start)
+        if spec.action_counts is not None:
+            return gym.spaces.MultiDiscrete(list(spec.action_counts), start=spec.action_low.astype(np.int64))
+        return gym.spaces.Box(spec.action_low, spec.action_high)
 
     @property
     def logger(self) -> Any:

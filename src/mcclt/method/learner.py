@@ -233,7 +233,7 @@ class Learner:
         if self.weighting.needs_error and not critic.has_error:
             raise ConfigError(
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
-                " choose weighting 'uniform', or critic 'normal', 'quantile' or 'ensemble'."
+                " choose weighting 'uniform', or critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
             )
         if self.weighting.needs_error and not self._of_variance and critic.quantiles and self.config.n_quantiles < 3:
             raise ConfigError(

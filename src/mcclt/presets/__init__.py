@@ -39,7 +39,7 @@ def paper(task: str, algo: str, critic: str) -> dict[str, Any]:
     """
     name = bare_task(task)
     if name not in _BEST:
-        raise UnknownNameError("task of the paper", name, _BEST, "--preset paper exists only for these.")
+        raise UnknownNameError("task of the paper", name, _BEST, "The preset paper exists only for these.")
     column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
     width, w_tar, w_min = _BEST[name][column]
     step = {"kl_over_actions": "mean"} if algo == "trpo" else {}
@@ -57,7 +57,7 @@ def modern(task: str, algo: str, critic: str) -> dict[str, Any]:
     found = dict(_file("modern"))
     both = found.pop("both")
     if algo not in found:
-        raise UnknownNameError("algorithm", algo, found, "--preset modern exists only for these.")
+        raise UnknownNameError("algorithm", algo, found, "The preset modern exists only for these.")
     return both | found[algo]
 
 
@@ -66,7 +66,9 @@ def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
     found, name = _file("tuned").get(algo, {}), bare_task(task)
     if name not in found:
         best = algorithm("tuned", task, "")
-        hint = f"On {name} take --algo {best}." if best else "Take --preset modern, or search with `mcclt tune`."
+        hint = (
+            f"On {name} take {best.upper()} (--algo {best})." if best else "Take modern, or search with `mcclt tune`."
+        )
         raise UnknownNameError(f"task with tuned settings of {algo.upper()}", name, found, hint)
     own = dict(found[name])
     return PRESETS[own.pop("base", "modern")](task, algo, critic) | own

@@ -6,6 +6,7 @@ The same format serves a run's checkpoints (with the environments' state) and a 
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     except OSError as error:
         raise InaccessibleError(f"Cannot read {path}: {error.strerror or error}.") from None
     except Exception as error:  # the reader's own error types are not public
+        if zipfile.is_zipfile(path):
+            other = "a zip file, such as a model of Stable-Baselines3"
+            raise CheckpointError(f"{path} was not written by mcclt: it is {other}.") from None
         raise CheckpointError(f"{path} is truncated or not a checkpoint ({error}); use an earlier one.") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")

@@ -59,12 +59,13 @@ class Run:
         with _writable(path):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise ConfigError(
-                    f"{path} is already in use: choose another --out, or continue it with  {resume_command(path)}"
+                    f"{path} is already in use: choose another directory (--out, in Python log_dir), or continue it "
+                    f"with  {resume_command(path)}"
                 )
             path.mkdir(parents=True, exist_ok=True)
             with _locked(path) as lock:
                 if any(path.iterdir()):  # another process was faster
-                    raise ConfigError(f"{path} is already in use: choose another --out.")
+                    raise ConfigError(f"{path} is already in use: choose another directory.")
                 (path / "checkpoints").mkdir()
                 _write_json(path / "config.json", to_dict(config))
                 _write_json(path / "versions.json", versions() | {"engine": engine})

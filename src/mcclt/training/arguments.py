@@ -3,6 +3,7 @@
 A test keeps them equal to those; what each means is said there.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 
@@ -17,7 +18,7 @@ class Settings(TypedDict, total=False):
     normalize_obs: bool
     normalize_reward: bool
     ortho_init: bool
-    policy_hidden: tuple[int, ...]
+    policy_hidden: Sequence[int]
     policy_activation: Literal["tanh", "relu", "silu", "elu"]
     policy_layer_norm: bool
     policy_head: Literal["gaussian", "bins"]
@@ -38,7 +39,7 @@ class Settings(TypedDict, total=False):
     line_search_max_iter: int
     kl_direction: Literal["old_new", "new_old"]
     kl_over_actions: Literal["sum", "mean"]
-    critic_hidden: tuple[int, ...]
+    critic_hidden: Sequence[int]
     critic_activation: Literal["tanh", "relu", "silu", "elu"]
     critic_layer_norm: bool
     critic_learning_rate: float

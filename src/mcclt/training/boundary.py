@@ -9,7 +9,7 @@ import numpy as np
 
 from mcclt.config import FREE, RunConfig, fields_of
 from mcclt.envs.api import EnvSpec
-from mcclt.errors import CheckpointError
+from mcclt.errors import CheckpointError, shown
 from mcclt.method.learner import without_numbers
 from mcclt.storage import checkpoint, metadata
 from mcclt.storage.configuration import from_dict, to_dict
@@ -75,15 +75,28 @@ def check(meta: dict[str, Any], config: RunConfig, spec: EnvSpec, source: object
     if (begun := meta["spec"]["engine"]) != spec.engine:
         raise CheckpointError(
             f"{source} was begun with the {begun} engine, and this is the {spec.engine} engine: continue with "
-            f"--engine {begun}, or start a new run."
+            f"--engine {begun} (in Python load it with env=, for new episodes), or start a new run."
         )
     stored = from_dict(meta["config"])
     if changed := [n for n in fields_of(RunConfig) if n not in FREE and getattr(stored, n) != getattr(config, n)]:
         raise CheckpointError(
             f"{source} was trained with another {changed[0]} than its run now says: resume with the original settings."
         )
-    if metadata.spec_to_dict(spec) != metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
-        raise CheckpointError(f"{source} was trained on another version of {config.task} (spaces or limit differ).")
+    now, then = metadata.spec_to_dict(spec), metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"]))
+    for name in now:
+        if now[name] != then[name]:
+            raise CheckpointError(
+                f"{source} was trained on another version of {config.task}: {name} was {shown(then[name])}, and is "
+                f"{shown(now[name])} now."
+            )
+
+
+def moved(arrays: checkpoint.Arrays, meta: dict[str, Any], spec: EnvSpec) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    """A checkpoint as one of these environments: where it is of others, of its agents alone."""
+    if metadata.spec_to_dict(spec) == metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"])):
+        return arrays, meta
+    agents = {name: x for name, x in arrays.items() if name.startswith("agents/")}
+    return agents, meta | {"spec": metadata.spec_to_dict(spec)}
 
 
 def new_episodes(spec: EnvSpec) -> str:

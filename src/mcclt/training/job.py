@@ -11,7 +11,9 @@ import numpy as np
 
 from mcclt import interrupts
 from mcclt.config import RunConfig
+from mcclt.errors import ConfigError
 from mcclt.storage import runs
+from mcclt.storage.configuration import from_dict
 from mcclt.training.boundary import new_episodes
 from mcclt.training.loop import Observer, pass_messages, run
 from mcclt.training.trainer import Trainer
@@ -43,11 +45,14 @@ class Job:
         Raises:
             InaccessibleError: none can be read, and one of them may be whole.
             CheckpointError: there is none, none can be read, or it does not fit the configuration.
+            ConfigError: more steps are wanted of it than before, and it would learn nothing more.
         """
         arrays, meta, file, passed = runs.load_latest(path)
         trainer = Trainer(config)
         try:
             exact = trainer.restore(arrays, meta, file)
+            if config.steps > from_dict(meta["config"]).steps and trainer.spent:
+                raise ConfigError(trainer.spent)
             directory = runs.Run.resume(path, trainer.config, trainer.update, wandb, tensorboard)
         except BaseException:
             trainer.close()

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -24,24 +24,35 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets
-from mcclt.config import AgentConfig, RunConfig, fields_of, group_name, override, parse_seeds, require, with_decay
+from mcclt.config import (
+    AgentConfig,
+    RunConfig,
+    fields_of,
+    group_name,
+    override,
+    parse_seeds,
+    refuse_unread,
+    require,
+    with_decay,
+)
+from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.interop import sb3
 from mcclt.method.learner import AgentState, Learner, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
-from mcclt.storage.configuration import from_dict
+from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import ELSEWHERE, Settings
-from mcclt.training.boundary import new_episodes
+from mcclt.training.boundary import moved, new_episodes
 from mcclt.training.compilation import use_cache
 from mcclt.training.environments import make_envs
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
-from mcclt.training.progress import Display
+from mcclt.training.progress import Display, Warner
 from mcclt.training.saved import only_group, only_seed, read_model, with_suffix
 from mcclt.training.trainer import Trainer
 
@@ -58,6 +69,8 @@ class Model(sb3.Methods):
     """Environment steps each agent has learnt from (within a Stable-Baselines3 callback: that it has been told of)."""
     _stored: tuple[checkpoint.Arrays, dict[str, Any], object]
     """What a loaded model was read from."""
+    _given: RunConfig
+    """The configuration before its first training, which settles how long its settings decay."""
 
     def __init__(
         self,
@@ -101,13 +114,16 @@ class Model(sb3.Methods):
             AgentConfig(algo=self.algo, critic=critic, weighting=weighting),
             of_agent | {k: v for k, v in settings.items() if k not in ours},
         )
+        refuse_unread({name: name for name in settings}, [agent])
         seeds = parse_seeds(secrets.randbelow(2**32) if seed is None else seed)
         base = RunConfig(task=task_name(env), seeds=seeds, groups={group_name(agent): agent})
         # `learn` says how long; evaluation is the user's, unless asked for.
         config = override(base, {"eval_freq": 0, "final_episodes": 0} | of_run | ours)
         self._env = None if isinstance(env, str) else env
-        self._given = config
         self._trainer: Trainer | None = Trainer(config, self._env)
+        ((name, settled),) = self._trainer.config.groups.items()
+        groups = {name: dataclasses.replace(settled, decay_steps=agent.decay_steps)}
+        self._given = dataclasses.replace(self._trainer.config, groups=groups)
         self._adopt(self._trainer.config, self._trainer.spec, next(iter(self._trainer.states.values())))
 
     def _source(self, policy: object, task: object, env: object) -> object:
@@ -193,7 +209,7 @@ class Model(sb3.Methods):
             tb_log_name: name of the directory in `tensorboard_log`; the algorithm's by default.
             reset_num_timesteps: False: steps are counted on, which is the only way here.
             progress_bar: show a live bar.
-            log_dir: write a run directory there (metrics, TensorBoard, checkpoints).
+            log_dir: write a run directory there (metrics, TensorBoard, checkpoints): another one for each `learn`.
         """
         whole = isinstance(total_timesteps, int | np.integer) and total_timesteps >= 1
         require(bool(whole), f"total_timesteps = {total_timesteps!r}", "a whole number such as 20_000")
@@ -202,12 +218,10 @@ class Model(sb3.Methods):
         use_cache()
         if log_dir is None and self._tensorboard is not None:
             log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
-        trainer = self._make_trainer()
-        steps = trainer.step + int(total_timesteps)
-        if steps == total_timesteps and with_decay(self._given) is not self._given:  # now it is known over how many
-            trainer.close()
-            trainer = self._trainer = Trainer(override(self._given, {"steps": steps}), self._env)
-            self.config = trainer.config
+        steps = self.num_timesteps + int(total_timesteps)
+        trainer = self._make_trainer(steps)
+        if trainer.spent:
+            raise ConfigError(trainer.spent)
         trainer.extend(steps=steps)
         self.config = trainer.config
         with contextlib.ExitStack() as stack:
@@ -218,26 +232,43 @@ class Model(sb3.Methods):
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
                 observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))
+            else:
+                observers.append(Warner())
             try:
                 Job(trainer, directory).run(observers)
             finally:
                 self._follow(trainer.config, next(iter(trainer.states.values())))
         return self
 
-    def _make_trainer(self) -> Trainer:
-        """The trainer, made at the first need for a model that was loaded."""
+    def _make_trainer(self, steps: int) -> Trainer:
+        """The trainer; made anew for a model that was loaded, or where only now it is known how long settings decay."""
+        config = dataclasses.replace(self.config if self.num_timesteps else self._given, steps=steps)
+        if self._trainer is not None and with_decay(config) is not config:
+            self._stored = self._contents()
+            self._trainer.close()
+            self._trainer = None
         if self._trainer is None:
             arrays, meta, source = self._stored
-            trainer = Trainer(self.config, self._env)
+            with _trained_on(self):
+                trainer = Trainer(config, self._env)
+            meta = meta | {"config": to_dict(trainer.config)}
+            if self._may_move() and _spaces(trainer.spec) == _spaces(self._spec):
+                arrays, meta = moved(arrays, meta, trainer.spec)
             try:
                 continues = trainer.restore(arrays, meta, source)
             except MccltError:  # the model stays what was loaded
                 trainer.close()
                 raise
-            self._trainer = trainer
+            self._trainer, self._spec = trainer, trainer.spec
+            self._learner = next(iter(trainer.learners.values()))
             if not continues:
                 warnings.warn(new_episodes(trainer.spec), stacklevel=3)
         return self._trainer
+
+    def _may_move(self) -> bool:
+        """Whether it may go on in other environments: those it was given, or where its engine is not installed."""
+        engine = ENGINES.get(self._spec.engine)
+        return self._env is not None or (engine is not None and not engine.installed())
 
     # --- using ---------------------------------------------------------------------------------------------
 
@@ -297,12 +328,17 @@ class Model(sb3.Methods):
         return self._agents[i]
 
     def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
-        obs = np.asarray(observation, np.float32)
-        if obs.ndim not in (1, 2) or obs.shape[-1] != self._spec.obs_size:
-            raise ConfigError(
-                f"An observation of {self.config.task} has {self._spec.obs_size} numbers: give an array of shape"
-                f" ({self._spec.obs_size},) or (batch, {self._spec.obs_size}), not {obs.shape}."
-            )
+        size = self._spec.obs_size
+        shapes = f"({size},) or (batch, {size})"
+        wanted = f"An observation of {self.config.task} has {size} numbers: give an array of shape {shapes}"
+        try:
+            obs = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            both = isinstance(observation, tuple)
+            given = ", the first of the two that reset returns" if both else f", not a {type(observation).__name__}"
+            raise ConfigError(f"{wanted}{given}.") from None
+        if obs.ndim not in (1, 2) or obs.shape[-1] != size:
+            raise ConfigError(f"{wanted}, not {obs.shape}.")
         return np.atleast_2d(obs), obs.ndim == 1
 
     # --- keeping -------------------------------------------------------------------------------------------
@@ -316,7 +352,12 @@ class Model(sb3.Methods):
 
     def _contents(self) -> tuple[checkpoint.Arrays, dict[str, Any], object]:
         """Arrays and metadata that hold everything, and what to call their origin."""
-        return (*self._trainer.to_checkpoint(), "The model") if self._trainer else self._stored
+        if self._trainer is None:
+            return self._stored
+        arrays, meta = self._trainer.to_checkpoint()
+        if not meta["update"]:  # a decay is as long as the first training that gets that far
+            meta |= {"config": to_dict(self._given)}
+        return arrays, meta, "The model"
 
     @classmethod
     def load(cls, path: str | Path, env: object | None = None, *, group: str | None = None) -> Self:
@@ -326,7 +367,8 @@ class Model(sb3.Methods):
 
         Args:
             path: what `save` was given, a run directory, or zoo:TASK (`mcclt zoo` lists them).
-            env: the environment, where the task is not an id (needed to learn on, not to predict).
+            env: the environment, where the task is not an id (needed to learn on, not to predict), or another one of
+                the same spaces.
             group: which group of a run that trained several.
         """
         arrays, meta, source = read_model(path)
@@ -351,9 +393,12 @@ class Model(sb3.Methods):
     @classmethod
     def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
-        config, spec = from_dict(meta["config"]), metadata.spec_from_dict(meta["spec"])
+        config, spec = _runnable(from_dict(meta["config"]), env), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
-        learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
+        try:
+            learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
+        except UnknownNameError as error:
+            raise ConfigError(f"{error} If it is your own, import the file that registers it first.") from None
         seeds, numbers = np.asarray(config.seeds, np.uint32), stacked_numbers([learner.config] * len(config.seeds))
         shapes = jax.eval_shape(jax.vmap(learner.init), seeds, numbers)
         stored = checkpoint.unflatten(f"agents/{name}", without_numbers(shapes), arrays, source)
@@ -430,6 +475,7 @@ def evaluate_policy(
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
     require(n_eval_episodes >= 1, f"n_eval_episodes = {n_eval_episodes}", "at least 1")
+    require(n_envs >= 1, f"n_envs = {n_envs}", "at least 1")
     source = model.source if env is None else remade(env)
     index = model.seeds[model._index(seed)]
     vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))
@@ -452,14 +498,43 @@ def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> Vector
     """Environments for one agent of a model, or a `ConfigError` if it cannot act in them."""
     own = source == model.source
     config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
-    vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
-    spaces = [(s.obs_size, s.action_size, s.discrete, s.action_counts) for s in (vec.spec, model._spec)]
-    if spaces[0] != spaces[1]:
+    with _trained_on(model) if own else contextlib.nullcontext():
+        vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
+    if _spaces(vec.spec) != _spaces(model._spec):
         vec.close()
         raise ConfigError(
-            f"The model was trained on {model.config.task} and cannot act in {vec.spec.task}: their spaces differ."
+            f"The model was trained on {model._spec.task} and cannot act in {vec.spec.task}: their spaces differ."
         )
     return vec
+
+
+@contextlib.contextmanager
+def _trained_on(model: Model) -> Iterator[None]:
+    """Makes a model's own environments: what is unknown of them was known when it was trained."""
+    try:
+        yield
+    except UnknownNameError as error:
+        if model._env is not None:  # mistyped just now
+            raise
+        raise ConfigError(
+            f"{error} The model was trained with it: load it with your own environment, {type(model).__name__}.load("
+            "path, env=...), or import what registers it."
+        ) from None
+
+
+def _spaces(spec: EnvSpec) -> tuple[object, ...]:
+    """What tasks that one agent can act in have in common."""
+    return spec.obs_size, spec.action_size, spec.discrete, spec.action_counts
+
+
+def _runnable(config: RunConfig, env: object | None) -> RunConfig:
+    """A stored configuration for the environment that was given, if any, on an engine that runs it here."""
+    if env is not None:
+        config = dataclasses.replace(config, task=task_name(env))
+    engine = ENGINES.get(config.engine)
+    if engine is None or (engine.installed() if env is None else engine.supports(env)):
+        return config
+    return dataclasses.replace(config, engine="auto")
 
 
 load = Model.load

@@ -1,6 +1,7 @@
 """What a person sees while agents learn: a live bar on a terminal, plain lines elsewhere."""
 
 import time
+import warnings
 
 import numpy as np
 from rich.console import Console, Group
@@ -103,3 +104,14 @@ class Quiet:
     def on_message(self, text: str) -> None:
         """Prints."""
         say(self.console, text)
+
+
+class Warner:
+    """Shows nothing; what must be read is a warning of Python."""
+
+    def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
+        """Nothing."""
+
+    def on_message(self, text: str) -> None:
+        """Warns."""
+        warnings.warn(text, stacklevel=2)

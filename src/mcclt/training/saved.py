@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mcclt import zoo
+from mcclt.config import require
 from mcclt.errors import CheckpointError
 from mcclt.storage import checkpoint, files, metadata, runs
 
@@ -14,6 +15,7 @@ from mcclt.storage import checkpoint, files, metadata, runs
 def with_suffix(path: str | Path) -> Path:
     """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
     path = Path(path)
+    require(path.name != "", f"a model called {str(path)!r}", "the path of a file, such as 'model'")
     path = path.with_suffix("") if path.suffix == ".zip" else path
     return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
 

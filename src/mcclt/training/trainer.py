@@ -32,6 +32,8 @@ from mcclt.training.logbook import Logbook
 from mcclt.training.population import Improve, Program, choose, side_by_side, split
 
 TRAINING = "training"
+_LIMITS_POLICY = {"ppo": "learning_rate", "trpo": "target_kl"}
+"""The setting of each algorithm at whose 0 the policy stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,23 @@ class Trainer:
     def finished(self) -> bool:
         """Whether all steps are made, somebody asked to stop, or no agent is left."""
         return self._stopped or self.update >= self.config.updates or all(s != TRAINING for s in self.status)
+
+    @property
+    def spent(self) -> str:
+        """Why training on would change nothing: all agents are stopped, or a policy has decayed to 0; else empty."""
+        if all(status != TRAINING for status in self.status):
+            return (
+                "Every agent has been stopped, so none would learn: fix the environment and make or load another model "
+                f"(with on_nan 'restart' agents go on after a fault). The first was {self.status[0]}"
+            )
+        for name, agent in self.config.groups.items():
+            setting, over = _LIMITS_POLICY.get(agent.algo, ""), agent.decay_steps
+            if getattr(agent, f"{setting}_end", None) == 0 and over is not None and self.step >= over:
+                return (
+                    f"The {setting} of {name!r} has decayed to 0 after {over:,} steps, so it would learn nothing more: "
+                    "give decay_steps (flag --decay-steps) for all the steps that you want when you create it."
+                )
+        return ""
 
     def stop(self) -> None:
         """For observers: ends the training after this update, as if its steps were all made."""
