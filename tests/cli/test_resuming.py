@@ -128,6 +128,13 @@ def test_resuming_a_finished_run_changes_nothing(mcclt: Cli, copy: Path, finishe
     assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
 
 
+def test_a_damaged_final_evaluation_is_repeated(mcclt: Cli, copy: Path, finished: Path) -> None:
+    (copy / "evaluation.json").write_text("")
+    assert "copy/evaluation.json is damaged: repair it with  mcclt train --resume copy" in mcclt.refused("report", copy)
+    mcclt("train", "--resume", "copy", "--quiet")
+    assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [

@@ -72,10 +72,12 @@ def test_unfinished_and_damaged_runs_are_named(two: list[Path]) -> None:
     assert not again.runs[0].finished and len(again.results.series) == 2 and not again.results.problems
     [note] = again.notes
     assert note.startswith("a is at ") and "without its final episodes: the returns are those of their last" in note
-    for name, text in (("evaluation.json", '[{"group": 3}]'), ("metrics.jsonl", "{}\n"), ("versions.json", "[1]")):
-        shutil.copytree("b", name)
+    wrong = ("evaluation.json", '[{"group": 3}]'), ("evaluation.json", ""), ("metrics.jsonl", "{}\n")
+    for name, text in (*wrong, ("versions.json", "[1]")):
+        shutil.copytree("b", name, dirs_exist_ok=True)
         Path(name, name).write_text(text)
-        with pytest.raises(StoreError, match=f"{name} is damaged: its report cannot be made"):
+        remedy = "remove it" if name == "versions.json" else f"repair it with  mcclt train --resume {name}"
+        with pytest.raises(StoreError, match=f"^{name}/{name} is damaged: {remedy}"):
             read_runs([Path(name)])
 
 

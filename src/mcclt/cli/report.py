@@ -64,8 +64,8 @@ class Report(Command):
         from mcclt.pages import report
 
         results = Store(self.store[0]).load()
-        path = report.write(results, folder)
-        self.say(*results.problems, *results.notes, f"Report: {path}")
+        self.say(*results.problems, *results.notes)
+        self.say(f"Report: {report.write(results, folder)}")
 
     def _of_runs(self, paths: Sequence[Path], folder: Path) -> None:
         """Once, or again and again until the last of them has its final episodes."""

@@ -94,7 +94,7 @@ class Train(Command, RunConfig, AgentConfig):
             job = Job.resume(config, self.resume, wandb=self.wandb)
         with job:
             if self.resume is not None:
-                if job.trainer.finished and (self.resume / "evaluation.json").exists():
+                if job.trainer.finished and _evaluated(self.resume, job.trainer.step):
                     on = f"{runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
                     self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. To train on:\n  {on}")
                     self._look_at(self.resume)
@@ -213,6 +213,16 @@ class Train(Command, RunConfig, AgentConfig):
 
     def _look_at(self, run: Path) -> None:
         self.say(f"Look at it:  mcclt report {shlex.quote(str(run))}")
+
+
+def _evaluated(run: Path, step: int) -> bool:
+    """Whether a run that is at this step has its final evaluation, undamaged."""
+    from mcclt.experiments.cells import StoreError
+    from mcclt.experiments.runs import final_of
+
+    with contextlib.suppress(StoreError):
+        return bool(final_of(run, step))
+    return False
 
 
 def _changed(settings: Mapping[str, Any]) -> list[str]:
