@@ -154,7 +154,7 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
         Arrays, metadata, the file, and what was said of files passed over.
 
     Raises:
-        InaccessibleError: none can be read, and one of them may be whole.
+        InaccessibleError: none can be read, and one of them may be whole, or another process will soon write one.
         CheckpointError: none can be read.
     """
     if not (path / "config.json").is_file():
@@ -170,7 +170,10 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
     if passed:
         worst = next((error for error in passed if isinstance(error, InaccessibleError)), passed[0])
         raise type(worst)(f"No checkpoint of {path} can be read. {worst}")
-    raise CheckpointError(f"{path} has no checkpoint yet: start it again with  mcclt train --config {path}/config.json")
+    if _is_locked(path):
+        raise InaccessibleError(f"{path} has no checkpoint yet: another process is training it; wait for its first.")
+    command = shlex.join(["mcclt", "train", "--config", str(path / "config.json")])
+    raise CheckpointError(f"{path} has no checkpoint yet: start it again with  {command}")
 
 
 def stored_config(path: Path) -> RunConfig:
@@ -277,6 +280,16 @@ def _locked(path: Path) -> Iterator[int]:
     except BaseException:
         os.close(handle)
         raise
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process has the lock."""
+    try:
+        with _locked(path) as handle:
+            os.close(handle)
+    except ConfigError:
+        return True
+    return False
 
 
 def _write_json(path: Path, data: Any) -> None:
