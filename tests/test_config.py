@@ -188,6 +188,23 @@ def test_run_refuses(name: str, value: Any) -> None:
         RunConfig("Hopper-v5", **{name: value})
 
 
+@pytest.mark.parametrize(
+    "name, allowed",
+    [
+        ("gamma", "a number"),
+        ("n_quantiles", "a whole number"),
+        ("members", "a whole number or unset"),
+        ("stagger", "true or false"),
+        ("critic_hidden", "a list of whole numbers"),
+        ("critic", "a word"),
+    ],
+)
+def test_types_are_said_in_words(name: str, allowed: str) -> None:
+    owner = RunConfig if name == "stagger" else AgentConfig
+    with pytest.raises(ConfigError, match=rf"^{name} = \[\[\]\] is not allowed: it must be {allowed}\.$"):
+        config.coerce(owner, name, [[]])
+
+
 def test_run_refuses_an_unknown_choice_with_a_suggestion() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'restart'"):
         RunConfig("Hopper-v5", on_nan="restrat")  # type: ignore[arg-type]

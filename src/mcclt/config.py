@@ -426,6 +426,16 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
 
 
 MOST_SEEDS = 10_000
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    tuple: "a list of whole numbers",
+    Mapping: "a table",
+    type(None): UNSET,
+}
+"""What a setting of each type is, for people."""
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
@@ -452,7 +462,7 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
     if typing.get_origin(kind) is Literal:
         raise UnknownNameError(name, str(value), typing.get_args(kind))
-    wanted = " or ".join("unset" if k is type(None) else getattr(k, "__name__", str(k)) for k in kinds)
+    wanted = " or ".join(WORDS.get(typing.get_origin(k) or k, str(k)) for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
 
 

@@ -71,7 +71,7 @@ def test_unfinished_and_damaged_runs_are_named(two: list[Path]) -> None:
     again = read_runs(two[:1])
     assert not again.runs[0].finished and len(again.results.series) == 2 and not again.results.problems
     [note] = again.notes
-    assert note.startswith("a is at ") and "without its final episodes: the returns are those of their last" in note
+    assert note.startswith("a is at ") and "without its final episodes: the returns are those of each agent's last" in note
     wrong = ("evaluation.json", '[{"group": 3}]'), ("evaluation.json", ""), ("metrics.jsonl", "{}\n")
     for name, text in (*wrong, ("versions.json", "[1]")):
         shutil.copytree("b", name, dirs_exist_ok=True)

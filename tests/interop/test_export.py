@@ -295,7 +295,7 @@ def test_which_agent(ending: str, tmp_path: Path) -> None:
         export.export(model, path)
     with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
         export.export(model, path, seed=5)
-    with pytest.raises(ConfigError, match="A dict cannot be exported"):
+    with pytest.raises(ConfigError, match="An object of type dict cannot be exported"):
         export.export({}, path)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="no saved model at"):
         export.export(tmp_path / "none", path)

@@ -12,7 +12,7 @@ from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
 from mcclt.cli.command import Command, sentences
-from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
+from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of, show
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import FREE, PARTS, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, group_name, override
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
@@ -162,12 +162,14 @@ class Train(Command, RunConfig, AgentConfig):
         if self.variants or self.preset or self.config or self.out:
             raise ConfigError("--resume continues a run as it is: leave out --variants, --preset, --config and --out.")
         run = self.settings(RunConfig)
-        changed = [n for n, value in run.items() if value != getattr(stored, n) and n not in FREE]
+        changed = [(n, getattr(stored, n)) for n, value in run.items() if value != getattr(stored, n) and n not in FREE]
         for agent in stored.groups.values():  # a flag speaks to every group
-            changed += [n for n, value in self.settings(AgentConfig).items() if value != getattr(agent, n)]
+            own = self.settings(AgentConfig)
+            changed += [(n, getattr(agent, n)) for n, value in own.items() if value != getattr(agent, n)]
         if changed:
+            name, value = changed[0]
             raise ConfigError(
-                f"{path} was started with another {changed[0]}: resuming must not change the configuration."
+                f"{path} was started with {name} = {show(value, None)}: resuming must not change the configuration."
                 " Leave the flag out, or start a new run."
             )
         if run.get("steps", stored.steps) < stored.steps:

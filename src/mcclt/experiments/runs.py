@@ -17,7 +17,7 @@ from mcclt.storage import files
 from mcclt.storage.runs import resume_command, stored_config, utc
 from mcclt.storage.trackers import Row
 
-LAST = {"eval/mean_reward": "their last evaluation", "rollout/ep_rew_mean": "their last episodes of training"}
+LAST = {"eval/mean_reward": "each agent's last evaluation", "rollout/ep_rew_mean": "each agent's last episodes"}
 """What stands for final episodes while there are none, the best first."""
 
 

@@ -127,7 +127,8 @@ def one_agent(model: Any, seed: int | None, group: str | None) -> Agent:
     if isinstance(model, str | Path):
         model = load(model, group=group)
     if not isinstance(model, Model):
-        raise ConfigError(f"A {type(model).__name__} cannot be exported: give a PPO or TRPO of mcclt, or its path.")
+        kind = type(model).__name__
+        raise ConfigError(f"An object of type {kind} cannot be exported: give a PPO or TRPO of mcclt, or its path.")
     if seed is None and len(model.seeds) > 1:
         raise ConfigError(f"The model holds several seeds: choose seed= one of {', '.join(map(str, model.seeds))}.")
     return model.agent(seed)
