@@ -34,7 +34,7 @@ class Breaks(Walk):
         return self.deeper(action) if self.t > 10 else super().step(action)
 
     def deeper(self, action):
-        raise ValueError("the motor is on fire")
+        raise ValueError("the motor is on\\nfire")
 
 def make():
     return Walk()
@@ -73,9 +73,25 @@ def test_what_is_not_there_is_said(here: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
         make_vec(f"{here.name}.py:Wlk", [(0,)])
     assert from_file("Hopper-v5") is None and from_file("package.module:Name-v0") is None
-    (here / "bad.py").write_text("import nothing_like_this\n")
-    with pytest.raises(ModuleNotFoundError, match="nothing_like_this"):  # theirs, with its traceback
-        make_vec("bad.py:Walk", [(0,)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said", "line"),
+    [
+        ("absent", "\nimport nothing_like_this", "ModuleNotFoundError: No module", "    import nothing_like_this"),
+        ("unclosed", "\nx = (", "SyntaxError: '(' was never closed", "    x = ("),
+    ],
+)
+def test_a_file_that_cannot_be_imported(here: Path, name: str, text: str, said: str, line: str) -> None:
+    """One sentence, then the lines of the file alone."""
+    file = here / f"{here.name}_{name}.py"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        make_vec(f"{file.name}:Walk", [(0,)])
+    sentence, *where = str(error.value).splitlines()
+    assert sentence.startswith(f"Importing {file.name}:Walk failed: {said}")
+    assert where[0].startswith(f'  File "{file}", line 2') and where[1] == line
+    assert not [x for x in where[2:] if "^" not in x]
 
 
 @pytest.mark.parametrize("engine", ["gymnasium", "gymnasium-async"])
@@ -85,4 +101,4 @@ def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: s
         model.learn(64)
     sentence, *where = str(error.value).splitlines()
     assert "raised in step: ValueError: the motor is on fire at step" in sentence and "on_nan 'restart'" in sentence
-    assert f'{here.name}.py", line 23, in deeper' in where[-2] and "the motor is on fire" in where[-1]
+    assert f'{here.name}.py", line 23, in deeper' in where[-2] and "the motor is on" in where[-1]

@@ -23,6 +23,7 @@ from mcclt.envs.processes import InTurn, Processes
 from mcclt.errors import (
     ConfigError,
     EnvironmentFault,
+    MccltError,
     MissingExtraError,
     UnknownNameError,
     UnsupportedSpaceError,
@@ -206,7 +207,7 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _registered(task: str) -> Entry:
@@ -229,8 +230,13 @@ def _needs_box2d(entry: Entry) -> bool:
 def source_of(task: object) -> Source:
     """What environments of a task are made from."""
     if isinstance(task, str):
-        if (make := own.from_file(task)) is not None:
-            return make
+        try:
+            if (make := own.from_file(task)) is not None:
+                return make
+        except MccltError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"Importing {task} failed: {_describe(error)}{_trace(error)}") from error
         try:
             entry = _registered(task)
         except gym.error.Error as error:
@@ -254,14 +260,17 @@ def source_of(task: object) -> Source:
 
 def _trace(error: BaseException) -> str:
     """Where in code that is not ours it was raised, on lines of its own."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
-    return "\n" + "".join(traceback.format_list(frames)).rstrip() if frames else ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((OURS, "<frozen "))]
+    lines = traceback.format_list(frames)
+    if isinstance(error, SyntaxError):  # no frame has its line
+        lines += traceback.format_exception_only(error)[:-1]
+    return "\n" + "".join(lines).rstrip() if lines else ""
 
 
 def _not_an_env(what: object) -> str:
     return (
-        f"An object of type {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium environments "
-        "(an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
+        f"An object of type {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium "
+        "environments (an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
     )
 
 
