@@ -263,6 +263,9 @@ gym.register("RaisingMaker-v0", _Fails)
 def test_a_directory_in_use(mcclt: Cli, copy: Path) -> None:
     text = mcclt.refused("train", PENDULUM, *TINY, "--out", "copy")
     assert "copy is already in use" in text and "mcclt train --resume copy" in text
+    Path("file").touch()
+    text = mcclt.refused("train", PENDULUM, *TINY, "--out", "file")
+    assert text == "mcclt: file is already in use: choose another --out.\n"
 
 
 def test_a_missing_extra(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

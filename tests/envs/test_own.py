@@ -72,6 +72,13 @@ def test_what_is_not_there_is_said(here: Path) -> None:
         make_vec("nowhere.py:Walk", [(0,)])
     with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
         make_vec(f"{here.name}.py:Wlk", [(0,)])
+    (here / "empty.py").write_text("")
+    with pytest.raises(UnknownNameError, match=r"in empty.py 'Walk'\. It defines no class"):
+        make_vec("empty.py:Walk", [(0,)])
+    with pytest.raises(UnknownNameError, match="Allowed: Walk, Breaks, make"):
+        make_vec(f"{here.name}.py:brakes", [(0,)])
+    with pytest.raises(ConfigError, match=r"Which environment of empty.py\? .*: empty.py:MyEnv"):
+        make_vec("empty.py", [(0,)])
     assert from_file("Hopper-v5") is None and from_file("package.module:Name-v0") is None
 
 

@@ -138,7 +138,7 @@ def test_tasks() -> None:
         (("Hoper", "ppo", "mcclt", "fixed"), "Unknown task 'Hoper'. Did you mean 'Hopper'?"),
         (("Hopper", "pppo", "mcclt", "fixed"), "Unknown algo 'pppo'. Did you mean 'ppo'?"),
         (("Hopper", "ppo", "mcclt", "author"), "Unknown config 'author'. Did you mean 'authors'?"),
-        (("CartPole-v1", "ppo", "mcclt", "authors"), "Unknown task of the paper 'CartPole'"),
+        (("CartPole-v1", "ppo", "mcclt", "authors"), "Unknown task of the paper 'CartPole-v1'"),
     ],
 )
 def test_bad_names(args: tuple[str, ...], message: str) -> None:

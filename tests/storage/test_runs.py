@@ -168,7 +168,9 @@ def test_no_readable_checkpoint(copy: Path) -> None:
     for file in runs.checkpoints(copy):
         file.unlink()
     spaced = copy.rename(copy.with_name("with a space"))
-    with pytest.raises(CheckpointError, match="no checkpoint yet: start it again with  mcclt train --config '.*json'$"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint yet: start it again with  mcclt train --config '.*json'$"
+    ):
         runs.load_latest(spaced)
     training = runs.Run.resume(spaced, CONFIG, 0)
     with pytest.raises(InaccessibleError, match="no checkpoint yet: another process is training it"):

@@ -270,7 +270,8 @@ def _trace(error: BaseException) -> str:
 def _not_an_env(what: object) -> str:
     return (
         f"An object of type {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium "
-        "environments (an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
+        "environments (an id, a class, or a function that returns one); "
+        "wrap a multi-agent or older environment into one."
     )
 
 

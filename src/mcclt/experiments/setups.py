@@ -203,6 +203,6 @@ def task_id(name: str) -> str:
     bare = {bare_task(task): task for task in PAPER_TASKS}
     if name in bare:
         return bare[name]
-    if re.search(r"-v[0-9]+$", name) is None and own.FORM.fullmatch(name) is None:
+    if re.search(r"-v[0-9]+$", name) is None and own.parts(name) is None:
         raise UnknownNameError("task", name, bare, "Or give an id with its version, such as Hopper-v5.")
     return name

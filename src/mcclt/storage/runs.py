@@ -58,9 +58,8 @@ class Run:
             trackers.require_wandb()
         with _writable(path):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise ConfigError(
-                    f"{path} is already in use: choose another --out, or continue it with  {resume_command(path)}"
-                )
+                on = f", or continue it with  {resume_command(path)}" if (path / "config.json").exists() else "."
+                raise ConfigError(f"{path} is already in use: choose another --out{on}")
             path.mkdir(parents=True, exist_ok=True)
             with _locked(path) as lock:
                 if any(path.iterdir()):  # another process was faster
