@@ -233,6 +233,7 @@ def test_horizon_and_updates() -> None:
     assert (run.horizon, run.updates) == (250, 250)
     assert dataclasses.replace(run, steps=4001).updates == 2
     assert dataclasses.replace(run, steps=1).updates == 1
+    assert dataclasses.replace(run, steps=4001).whole_steps == 8000
 
 
 # --- the paper ---------------------------------------------------------------------------------------------

@@ -252,7 +252,7 @@ class RunConfig:
     seeds: tuple[int, ...] = (0,)
     """Seeds that train together: 3 (that one alone), 0,1,2 or 0..7 (both ends included)."""
     steps: int = 1_000_000
-    """Environment steps per agent; 1M and 200k are understood."""
+    """Environment steps per agent, rounded up to whole updates; 1M and 200k are understood."""
     groups: Mapping[str, AgentConfig] = field(default_factory=lambda: {"agent": AgentConfig()})
     """The settings of each group's agents; every group trains every seed."""
 
@@ -318,6 +318,11 @@ class RunConfig:
     def updates(self) -> int:
         """How many updates make up `steps`, rounded up to whole ones."""
         return -(-self.steps // self.steps_per_update)
+
+    @property
+    def whole_steps(self) -> int:
+        """`steps`, rounded up to whole updates: what is trained."""
+        return self.updates * self.steps_per_update
 
 
 def with_decay(config: RunConfig) -> RunConfig:

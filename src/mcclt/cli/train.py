@@ -186,7 +186,7 @@ class Train(Command, RunConfig, AgentConfig):
         assert directory is not None
         resume = resume_command(directory.path)
         try:
-            bar = Display(self.console, trainer.config.steps, trainer.step)
+            bar = Display(self.console, trainer.config.whole_steps, trainer.step)
             shown: Any = contextlib.nullcontext(Quiet(self.console)) if self.quiet else bar
             with shown as display:
                 job.run([display])

@@ -152,7 +152,7 @@ def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
 
 def _unfinished(run: Trained, column: str) -> str:
     returns = f"the returns are those of {LAST[column]}" if column else "there are no returns yet"
-    return f"{run.path} is at {run.step:,} of {run.config.steps:,} steps, without its final episodes: {returns}."
+    return f"{run.path} is at {run.step:,} of {run.config.whole_steps:,} steps, without its final episodes: {returns}."
 
 
 def _json(path: Path) -> Any:

@@ -217,7 +217,8 @@ class Model(sb3.Methods):
                 directory = runs.Run.create(Path(log_dir), self.config, engine=trainer.spec.engine)
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
-                observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))
+                bar = Display(Console(), trainer.config.whole_steps, trainer.step, log_interval)
+                observers.append(stack.enter_context(bar))
             try:
                 Job(trainer, directory).run(observers)
             finally:
