@@ -42,10 +42,8 @@ class Trained:
 
     @property
     def steps_per_second(self) -> float:
-        """Of all agents together, evaluations included; but not the first update, while there are others."""
-        steps, seconds = self.step, sum(self.seconds.values())
-        if steps > self.config.steps_per_update:
-            steps, seconds = steps - self.config.steps_per_update, seconds - self.first
+        """Of all agents together after the first update, evaluations included; 0 while there is no other."""
+        steps, seconds = self.step - self.config.steps_per_update, sum(self.seconds.values()) - self.first
         return steps * self.agents / seconds if seconds > 0 else 0.0
 
 
