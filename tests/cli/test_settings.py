@@ -182,6 +182,7 @@ def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
         (["CartPole-v1", "--engine", "native"], "cannot run 'CartPole-v1'"),
         ([PENDULUM, "--variants", "plain,mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         ([PENDULUM, "--variants", "trpoo-mcclt"], "trpoo"),
+        ([PENDULUM, "--variants", "plain,mcclt,plain"], "'plain,mcclt,plain' is not allowed: it names plain more than"),
         ([PENDULUM, "--preset", "papr"], "Unknown preset 'papr'. Did you mean 'paper'?"),
         (["CartPole-v1", "--preset", "paper"], "--preset paper exists only for these"),
         ([PENDULUM, "--guide", "simetric"], "Unknown guide 'simetric'. Did you mean 'symmetric'?"),

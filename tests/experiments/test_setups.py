@@ -98,6 +98,7 @@ def test_names_are_read_back(changes: dict, random) -> None:
         ("mcclt@weighting=uniform", "weighting defines the variant"),
         ("mcclt@algo=trpo", "algo defines the variant"),
         ("mcclt@guide=symetric", "Unknown guide 'symetric'. Did you mean 'symmetric'?"),
+        ("mcclt@", "write each change as setting=value"),
         ("mcclt@n_quantiles=4.5", "n_quantiles = 4.5 is not allowed: it must be a whole number."),
         ("mcclt@n_quantiles=unset", "n_quantiles = None"),
         ("mcclt@n_quantiles=1", "n_quantiles = 1 is not allowed: it must be at least 2"),
