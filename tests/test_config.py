@@ -192,6 +192,23 @@ def test_a_seed_that_is_none_is_named(seed: int) -> None:
         RunConfig("Hopper-v5", seeds=(3, seed))
 
 
+@pytest.mark.parametrize(
+    "name, allowed",
+    [
+        ("gamma", "a number"),
+        ("n_quantiles", "a whole number"),
+        ("members", "a whole number or unset"),
+        ("stagger", "true or false"),
+        ("critic_hidden", r"whole numbers such as \(64, 64\)"),
+        ("critic", "a word"),
+    ],
+)
+def test_types_are_said_in_words(name: str, allowed: str) -> None:
+    owner = RunConfig if name == "stagger" else AgentConfig
+    with pytest.raises(ConfigError, match=rf"^{name} = \[\[\]\] is not allowed: it must be {allowed}\.$"):
+        config.coerce(owner, name, [[]])
+
+
 def test_run_refuses_an_unknown_choice_with_a_suggestion() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'restart'"):
         RunConfig("Hopper-v5", on_nan="restrat")  # type: ignore[arg-type]
@@ -220,6 +237,7 @@ def test_horizon_and_updates() -> None:
     assert (run.horizon, run.updates) == (250, 250)
     assert dataclasses.replace(run, steps=4001).updates == 2
     assert dataclasses.replace(run, steps=1).updates == 1
+    assert dataclasses.replace(run, steps=4001).whole_steps == 8000
 
 
 # --- the paper ---------------------------------------------------------------------------------------------

@@ -19,6 +19,11 @@ def test_suggests_the_nearest_name(name: str, meant: str) -> None:
     assert str(error) == f"Unknown task '{name}'. Did you mean '{meant}'? Allowed: Hopper-v5, Ant-v5."
 
 
+def test_a_version_makes_no_ids_alike() -> None:
+    error = errors.UnknownNameError("task", "Foo-v1", ["Acrobot-v1", "Ant-v5"])
+    assert str(error) == "Unknown task 'Foo-v1'. Allowed: Acrobot-v1, Ant-v5."
+
+
 def test_no_suggestion_for_something_else_and_a_hint() -> None:
     error = errors.UnknownNameError("task", "qqqq", ["Hopper-v5"], "Look it up.")
     assert str(error) == "Unknown task 'qqqq'. Allowed: Hopper-v5. Look it up."

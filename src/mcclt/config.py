@@ -256,7 +256,7 @@ class RunConfig:
     seeds: tuple[int, ...] = (0,)
     """Seeds that train together: 3 (that one alone), 0,1,2 or 0..7 (both ends included)."""
     steps: int = 1_000_000
-    """Environment steps per agent; 1M and 200k are understood."""
+    """Environment steps per agent, rounded up to whole updates; 1M and 200k are understood."""
     groups: Mapping[str, AgentConfig] = field(default_factory=lambda: {"agent": AgentConfig()})
     """The settings of each group's agents; every group trains every seed."""
 
@@ -323,6 +323,11 @@ class RunConfig:
     def updates(self) -> int:
         """How many updates make up `steps`, rounded up to whole ones."""
         return -(-self.steps // self.steps_per_update)
+
+    @property
+    def whole_steps(self) -> int:
+        """`steps`, rounded up to whole updates: what is trained."""
+        return self.updates * self.steps_per_update
 
 
 def with_decay(config: RunConfig) -> RunConfig:
@@ -463,6 +468,16 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
 
 
 MOST_SEEDS = 10_000
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    tuple: "whole numbers such as (64, 64)",
+    Mapping: "a table",
+    type(None): UNSET,
+}
+"""What a setting of each type is, for people."""
 
 
 def coerce(cls: type, name: str, value: Any) -> Any:
@@ -490,8 +505,7 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
     if typing.get_origin(kind) is Literal:
         raise UnknownNameError(name, str(value), typing.get_args(kind))
-    words: dict[Any, str] = {type(None): "unset", tuple: "widths such as (64, 64)"}
-    wanted = " or ".join(words.get(typing.get_origin(k) or k) or k.__name__ for k in kinds)
+    wanted = " or ".join(WORDS.get(typing.get_origin(k) or k, str(k)) for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.metadata
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -29,10 +30,17 @@ class UnknownNameError(ConfigError):
     def __init__(self, kind: str, name: str, allowed: Iterable[str], hint: str = "") -> None:
         allowed = list(allowed)
         folded = {a.lower(): a for a in allowed}  # "hopper-v5" means "Hopper-v5"
-        near = difflib.get_close_matches(name.lower(), folded, n=1)
+        close = difflib.get_close_matches(name.lower(), folded)
+        # Versions are alike in any two ids.
+        near = [a for a in close if difflib.get_close_matches(_bare(name.lower()), [_bare(a)])]
         meant = f" Did you mean {folded[near[0]]!r}?" if near else ""
-        listed = f" Allowed: {', '.join(allowed)}." if len(allowed) <= 20 else ""
+        listed = f" Allowed: {', '.join(allowed)}." if 0 < len(allowed) <= 20 else ""
         super().__init__(f"Unknown {kind} {shown(name)}.{meant}{listed}{' ' + hint if hint else ''}")
+
+
+def _bare(task: str) -> str:
+    """An id without its version."""
+    return re.sub(r"-v[0-9]+$", "", task)
 
 
 class MissingExtraError(MccltError, ImportError):

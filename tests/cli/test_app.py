@@ -136,6 +136,8 @@ def test_parsed_once(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         (["export", "run", "x.onnx", "--seeds", "0"], "no flag --seeds. Did you mean --seed?"),
         (["envs", "--jason"], "no flag --jason. Did you mean --json?"),
         (["report", "a", "b"], "Unexpected argument 'b'"),
+        (["report", "nodir"], "nodir is not a store of results: there is no such directory."),
+        (["watch", "run", "--steps", "0"], "steps = 0 is not allowed"),
     ],
 )
 def test_what_would_be_ignored_is_refused(mcclt: Cli, args: list[str], message: str) -> None:

@@ -357,6 +357,16 @@ def test_report(tmp_path: Path) -> None:
     assert "Report: page/report.html" in done.stdout and (tmp_path / "page" / "report.html").exists()
 
 
+def test_report_on_a_store_without_results(mcclt: Cli) -> None:
+    """What is damaged is named; the command proposed is that of the store's kind."""
+    store = Store(Path("my-results"), create=True)
+    assert "run  mcclt compare TASK --store my-results  first." in mcclt.refused("report")
+    setup = make_setup(PENDULUM, "ppo", "plain", "fixed")
+    store.write(setup, make_result(setup, 0, 1.0)).write_text("half")
+    out, err = mcclt("report", code=2)
+    assert "seed-0.json is damaged" in out and "No result of my-results can be read" in err
+
+
 # --- bad input -------------------------------------------------------------------------------------------------
 
 SOME = ["compare", "Hopper", "--variants", "plain"]

@@ -146,15 +146,22 @@ def test_resuming_a_finished_run_changes_nothing(mcclt: Cli, copy: Path, finishe
     assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
 
 
+def test_a_damaged_final_evaluation_is_repeated(mcclt: Cli, copy: Path, finished: Path) -> None:
+    (copy / "evaluation.json").write_text("")
+    assert "copy/evaluation.json is damaged: repair it with  mcclt train --resume copy" in mcclt.refused("report", copy)
+    mcclt("train", "--resume", "copy", "--quiet")
+    assert (copy / "evaluation.json").read_text() == (finished / "evaluation.json").read_text()
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--gamma", "0.5"], "another gamma"),
-        (["--seeds", "0..3"], "another seeds"),
-        (["--n-seeds", "2"], "another seeds"),
-        (["--critic", "normal"], "another critic"),
-        (["--n-envs", "4"], "another n_envs"),
-        (["Hopper-v5"], "another task"),
+        (["--gamma", "0.5"], "copy was started with gamma = 0.99: resuming"),
+        (["--seeds", "0..3"], "copy was started with seeds = 0,4: resuming"),
+        (["--n-seeds", "2"], "with seeds = 0,4: resuming"),
+        (["--critic", "normal"], "with critic = plain: resuming"),
+        (["--n-envs", "4"], "with n_envs = "),
+        (["Hopper-v5"], f"with task = {PENDULUM}"),
         (["--steps", "32"], "can only be raised"),
         (["--preset", "paper"], "leave out"),
         (["--variants", "mcclt"], "leave out"),
@@ -227,4 +234,4 @@ def test_a_changed_config_file_is_not_resumed(mcclt: Cli, copy: Path) -> None:
     stored = json.loads((copy / "config.json").read_text())
     next(iter(stored["groups"].values()))["gamma"] = 0.5
     (copy / "config.json").write_text(json.dumps(stored))
-    assert "another groups" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")
+    assert "other settings (groups)" in mcclt.refused("train", "--resume", "copy", "--steps", "10k")

@@ -182,6 +182,7 @@ def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
         (["CartPole-v1", "--engine", "native"], "cannot run 'CartPole-v1'"),
         ([PENDULUM, "--variants", "plain,mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         ([PENDULUM, "--variants", "trpoo-mcclt"], "trpoo"),
+        ([PENDULUM, "--variants", "plain,mcclt,plain"], "'plain,mcclt,plain' is not allowed: it names plain more than"),
         ([PENDULUM, "--preset", "papr"], "Unknown preset 'papr'. Did you mean 'paper'?"),
         (["CartPole-v1", "--preset", "paper"], "The preset paper exists only for these"),
         ([PENDULUM, "--guide", "simetric"], "Unknown guide 'simetric'. Did you mean 'symmetric'?"),
@@ -263,6 +264,9 @@ gym.register("RaisingMaker-v0", _Fails)
 def test_a_directory_in_use(mcclt: Cli, copy: Path) -> None:
     text = mcclt.refused("train", PENDULUM, *TINY, "--out", "copy")
     assert "copy is already in use" in text and "mcclt train --resume copy" in text
+    Path("file").touch()
+    text = mcclt.refused("train", PENDULUM, *TINY, "--out", "file")
+    assert text == "mcclt: file is already in use: choose another --out.\n"
 
 
 def test_a_missing_extra(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

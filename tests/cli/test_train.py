@@ -24,7 +24,7 @@ def test_train_writes_everything(finished: Path) -> None:
 
 
 def test_train_prints_plain_lines(mcclt: Cli) -> None:
-    out, err = mcclt("train", PENDULUM, *TINY, "--final-episodes", "1", "--out", "run")
+    out, err = mcclt("train", PENDULUM, *TINY, "--steps", "63", "--final-episodes", "1", "--out", "run")
     assert err == "" and "\r" not in out
     run = runs.stored_config(Path("run"))
     ((_, agent),) = run.groups.items()

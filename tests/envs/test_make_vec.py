@@ -85,7 +85,7 @@ def test_unknown_names():
 
 def test_an_engine_that_cannot():
     """Says which can."""
-    with pytest.raises(UnsupportedSpaceError, match=r"A int is not a gymnasium\.Env"):
+    with pytest.raises(UnsupportedSpaceError, match=r"An object of type int is not a gymnasium\.Env"):
         make_vec(3, KEYS, engine="native")
     with pytest.raises(ConfigError, match=r"'native' cannot run 'Pendulum-v1'.*gymnasium, gymnasium-async"):
         make_vec("Pendulum-v1", KEYS, engine="native")

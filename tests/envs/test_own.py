@@ -34,7 +34,7 @@ class Breaks(Walk):
         return self.deeper(action) if self.t > 10 else super().step(action)
 
     def deeper(self, action):
-        raise ValueError("the motor is on fire")
+        raise ValueError("the motor is on\\nfire")
 
 def make():
     return Walk()
@@ -80,10 +80,33 @@ def test_what_is_not_there_is_said(here: Path) -> None:
         make_vec("nowhere.py:Walk", [(0,)])
     with pytest.raises(UnknownNameError, match="Did you mean 'Walk'"):
         make_vec("walk.py:Wlk", [(0,)])
+    (here / "empty.py").write_text("")
+    with pytest.raises(UnknownNameError, match=r"in empty.py 'Walk'\. It defines no class"):
+        make_vec("empty.py:Walk", [(0,)])
+    with pytest.raises(UnknownNameError, match="Allowed: Walk, Breaks, make"):
+        make_vec("walk.py:brakes", [(0,)])
+    with pytest.raises(ConfigError, match=r"Which environment of empty.py\? .*: empty.py:MyEnv"):
+        make_vec("empty.py", [(0,)])
     assert from_file("Hopper-v5") is None and from_file("package.module:Name-v0") is None
-    (here / "bad.py").write_text("import nothing_like_this\n")
-    with pytest.raises(ModuleNotFoundError, match="nothing_like_this"):  # theirs, with its traceback
-        make_vec("bad.py:Walk", [(0,)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said", "line"),
+    [
+        ("absent", "\nimport nothing_like_this", "ModuleNotFoundError: No module", "    import nothing_like_this"),
+        ("unclosed", "\nx = (", "SyntaxError: '(' was never closed", "    x = ("),
+    ],
+)
+def test_a_file_that_cannot_be_imported(here: Path, name: str, text: str, said: str, line: str) -> None:
+    """One sentence, then the lines of the file alone."""
+    file = here / f"{here.name}_{name}.py"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        make_vec(f"{file.name}:Walk", [(0,)])
+    sentence, *where = str(error.value).splitlines()
+    assert sentence.startswith(f"Importing {file.name}:Walk failed: {said}")
+    assert where[0].startswith(f'  File "{file}", line 2') and where[1] == line
+    assert not [x for x in where[2:] if "^" not in x]
 
 
 @pytest.mark.parametrize("engine", ["gymnasium", "gymnasium-async"])

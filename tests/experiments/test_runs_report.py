@@ -71,11 +71,13 @@ def test_unfinished_and_damaged_runs_are_named(two: list[Path]) -> None:
     again = read_runs(two[:1])
     assert not again.runs[0].finished and len(again.results.series) == 2 and not again.results.problems
     [note] = again.notes
-    assert note.startswith("a is at ") and "without its final episodes: the returns are those of their last" in note
-    for name, text in (("evaluation.json", '[{"group": 3}]'), ("metrics.jsonl", "{}\n"), ("versions.json", "[1]")):
-        shutil.copytree("b", name)
+    assert note.startswith("a is at ") and "final episodes: the returns are those of each agent's last" in note
+    wrong = ("evaluation.json", '[{"group": 3}]'), ("evaluation.json", ""), ("metrics.jsonl", "{}\n")
+    for name, text in (*wrong, ("versions.json", "[1]")):
+        shutil.copytree("b", name, dirs_exist_ok=True)
         Path(name, name).write_text(text)
-        with pytest.raises(StoreError, match=f"{name} is damaged: its report cannot be made"):
+        remedy = "remove it" if name == "versions.json" else f"repair it with  mcclt train --resume {name}"
+        with pytest.raises(StoreError, match=f"^{name}/{name} is damaged: {remedy}"):
             read_runs([Path(name)])
 
 
@@ -86,10 +88,14 @@ def test_the_page(two: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "a", "--follow"])  # it is finished: once
     assert "Report: a/report/report.html" in capsys.readouterr().out
     Path("store").mkdir()
-    wrong = {"a,store": "store is not a run directory", "store": "--follow is for a run in progress"}
+    wrong = {
+        "a,store --follow": "store is not a run directory",
+        "store --follow": "--follow is for a run in progress",
+        ".": ". is a folder of runs: name those to report on, as in  mcclt report a,b\n",
+    }
     for words, said in wrong.items():
         with pytest.raises(SystemExit):
-            main(["report", words, "--follow"])
+            main(["report", *words.split()])
         assert said in capsys.readouterr().err
 
 

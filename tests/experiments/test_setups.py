@@ -98,7 +98,8 @@ def test_names_are_read_back(changes: dict, random) -> None:
         ("mcclt@weighting=uniform", "weighting defines the variant"),
         ("mcclt@algo=trpo", "algo defines the variant"),
         ("mcclt@guide=symetric", "Unknown guide 'symetric'. Did you mean 'symmetric'?"),
-        ("mcclt@n_quantiles=4.5", "n_quantiles = 4.5 is not allowed: it must be int"),
+        ("mcclt@", "write each change as setting=value"),
+        ("mcclt@n_quantiles=4.5", "n_quantiles = 4.5 is not allowed: it must be a whole number."),
         ("mcclt@n_quantiles=unset", "n_quantiles = None"),
         ("mcclt@n_quantiles=1", "n_quantiles = 1 is not allowed: it must be at least 2"),
         ("mcclt@critic_hidden=a,b", "critic_hidden = 'a,b'"),
@@ -138,7 +139,7 @@ def test_tasks() -> None:
         (("Hoper", "ppo", "mcclt", "fixed"), "Unknown task 'Hoper'. Did you mean 'Hopper'?"),
         (("Hopper", "pppo", "mcclt", "fixed"), "Unknown algo 'pppo'. Did you mean 'ppo'?"),
         (("Hopper", "ppo", "mcclt", "author"), "Unknown config 'author'. Did you mean 'authors'?"),
-        (("CartPole-v1", "ppo", "mcclt", "authors"), "Unknown task of the paper 'CartPole'"),
+        (("CartPole-v1", "ppo", "mcclt", "authors"), "Unknown task of the paper 'CartPole-v1'"),
     ],
 )
 def test_bad_names(args: tuple[str, ...], message: str) -> None:

@@ -283,6 +283,8 @@ def test_npz_and_its_readme(env: Any, network: Any, tmp_path: Path, monkeypatch:
         np.testing.assert_allclose(names["action"], model.predict(obs, deterministic=True)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="the policy alone"):
         export.export(model, path, value_distribution=True)
+    with pytest.raises(CheckpointError, match=r"policy.npz is an exported policy: name the run"):
+        Model.load(path)
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
@@ -293,11 +295,11 @@ FORMATS = [pytest.param("onnx", marks=needs_onnx), "npz"]
 @pytest.mark.parametrize("ending", FORMATS)
 def test_which_agent(ending: str, tmp_path: Path) -> None:
     model, path = make(seeds=(3, 8)), tmp_path / f"policy.{ending}"
-    with pytest.raises(ConfigError, match="several seeds: choose seed= one of 3, 8"):
+    with pytest.raises(ConfigError, match="several seeds: name one of them as the seed: 3, 8"):
         export.export(model, path)
     with pytest.raises(ConfigError, match="no seed 5: it has 3, 8"):
         export.export(model, path, seed=5)
-    with pytest.raises(ConfigError, match="A dict cannot be exported"):
+    with pytest.raises(ConfigError, match="An object of type dict cannot be exported"):
         export.export({}, path)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="no saved model at"):
         export.export(tmp_path / "none", path)
@@ -310,7 +312,7 @@ def test_which_group(tmp_path: Path) -> None:
     trainer.close()
     for ending in [name for name, there in (("onnx", all(HAS.values())), ("npz", True)) if there]:
         path = tmp_path / f"policy.{ending}"
-        with pytest.raises(ConfigError, match="several groups: choose group= one of a, b"):
+        with pytest.raises(ConfigError, match="several groups: name one of them as the group: a, b"):
             export.export(tmp_path / "x", path)
         assert export.export(tmp_path / "x", path, group="b").stat().st_size > 500
 

@@ -121,6 +121,10 @@ def test_what_is_not_finished_is_not_called_so(tmp_path: Path) -> None:
     assert "4 trained agents" in done and "Of the final deterministic episodes" in section(done, "returns")
     assert "4 agents:" in going and "10k environment steps each in the end" in going
     assert "final deterministic" not in section(going, "returns")
+    begun = written(make_run(tmp_path / "1", updates=1, seeds=1)).read_text(encoding="utf-8")
+    assert "or the mean return so far of a run that is not finished" in section(begun, "returns")
+    assert re.search(r"Returns so far [0-9.]+ (?!to)", section(begun, "returns"))
+    assert " 2 1,000 – 21% 79% 0% 14 s 14 s" in section(begun, "speed"), "compiling is no speed"
 
 
 def test_a_run_without_metrics_says_so(tmp_path: Path) -> None:

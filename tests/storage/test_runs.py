@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcclt.errors import CheckpointError, ConfigError, MccltError
+from mcclt.errors import CheckpointError, ConfigError, InaccessibleError, MccltError
 from mcclt.storage import checkpoint, runs, trackers
 from mcclt.storage.configuration import from_dict
 from mcclt.storage.trackers import Row
@@ -167,8 +167,15 @@ def test_no_readable_checkpoint(copy: Path) -> None:
         runs.load_latest(copy)
     for file in runs.checkpoints(copy):
         file.unlink()
-    with pytest.raises(CheckpointError, match="has no checkpoint yet: start it again with  mcclt train --config"):
-        runs.load_latest(copy)
+    spaced = copy.rename(copy.with_name("with a space"))
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint yet: start it again with  mcclt train --config '.*json'$"
+    ):
+        runs.load_latest(spaced)
+    training = runs.Run.resume(spaced, CONFIG, 0)
+    with pytest.raises(InaccessibleError, match="no checkpoint yet: another process is training it"):
+        runs.load_latest(spaced)
+    training.close()
 
 
 def test_not_a_run(tmp_path: Path) -> None:

@@ -522,7 +522,7 @@ def test_a_group_of_several(tmp_path: Path) -> None:
     checkpoint.save(path, *trainer.to_checkpoint())
     trainer.close()
     for load in (PPO.load, mcclt.load):
-        with pytest.raises(ConfigError, match="several groups: choose group= one of plain, t"):
+        with pytest.raises(ConfigError, match="several groups: name one of them as the group: plain, t"):
             load(path)
         with pytest.raises(ConfigError, match="no group 'x'"):
             load(path, group="x")

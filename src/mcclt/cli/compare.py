@@ -34,7 +34,7 @@ class Compare(Machinery):
     n_seeds: int | None = 10
     """Number of seeds: 10 trains seeds 0 to 9."""
     steps: Steps = 1_000_000
-    """Environment steps per agent."""
+    """Environment steps per agent, rounded up to whole updates."""
     settings: Literal["authors", "fixed", "modern", "tuned"] = "fixed"
     """fixed: the paper's, the same on every task; authors: the authors' best for each task; modern: today's PPO and
     TRPO; tuned: the best known for each task."""

@@ -3,12 +3,13 @@
 import re
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mcclt.config import MOST_SEEDS, UNSET, parse_seeds, parse_steps, require
-from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.errors import ConfigError, UnknownNameError, shown
 
 
 class Spelling(NamedTuple):
@@ -20,8 +21,11 @@ class Spelling(NamedTuple):
 
 
 def names(text: str, between: str = ",") -> tuple[str, ...]:
-    """Words between commas, or between what another pattern finds."""
-    return tuple(part.strip() for part in re.split(between, text) if part.strip())
+    """Words between commas, or between what another pattern finds; each once."""
+    found = tuple(part.strip() for part in re.split(between, text) if part.strip())
+    if again := [word for word, times in Counter(found).items() if times > 1]:
+        raise ConfigError(f"{shown(text)} is not allowed: it names {again[0]} more than once.")
+    return found
 
 
 def paths(text: str) -> tuple[Path, ...]:

@@ -1,5 +1,6 @@
 """`mcclt report`."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,9 +64,13 @@ class Report(Command):
         from mcclt.experiments.store import Store
         from mcclt.pages import report
 
-        results = Store(self.store[0]).load()
-        path = report.write(results, folder)
-        self.say(*results.problems, *results.notes, f"Report: {path}")
+        path = self.store[0]
+        if inside := sorted(config.parent for config in path.glob("*/config.json")):
+            command = shlex.join(["mcclt", "report", ",".join(map(str, inside[:2]))])
+            raise ConfigError(f"{path} is a folder of runs: name those to report on, as in  {command}")
+        results = Store(path).load()
+        self.say(*results.problems, *results.notes)
+        self.say(f"Report: {report.write(results, folder)}")
 
     def _of_runs(self, paths: Sequence[Path], folder: Path) -> None:
         """Once, or again and again until the last of them has its final episodes."""

@@ -12,7 +12,7 @@ from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
 from mcclt.cli.command import Command
-from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
+from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of, show
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import (
     FREE,
@@ -97,7 +97,7 @@ class Train(Command, RunConfig, AgentConfig):
             job = Job.resume(config, self.resume, wandb=self.wandb)
         with job:
             if self.resume is not None:
-                if job.trainer.finished and (self.resume / "evaluation.json").exists():
+                if job.trainer.finished and _evaluated(self.resume, job.trainer.step):
                     on = f"To train on:\n  {runs.resume_command(self.resume)} --steps {2 * job.trainer.step}"
                     self.say(f"{self.resume} is finished, at {job.trainer.step:,} steps. {job.trainer.spent or on}")
                     self._look_at(self.resume)
@@ -165,12 +165,14 @@ class Train(Command, RunConfig, AgentConfig):
         if self.variants or self.preset or self.config or self.out:
             raise ConfigError("--resume continues a run as it is: leave out --variants, --preset, --config and --out.")
         run = self.settings(RunConfig)
-        changed = [n for n, value in run.items() if value != getattr(stored, n) and n not in FREE]
+        changed = [(n, getattr(stored, n)) for n, value in run.items() if value != getattr(stored, n) and n not in FREE]
         for agent in stored.groups.values():  # a flag speaks to every group
-            changed += [n for n, value in self.settings(AgentConfig).items() if value != getattr(agent, n)]
+            own = self.settings(AgentConfig)
+            changed += [(n, getattr(agent, n)) for n, value in own.items() if value != getattr(agent, n)]
         if changed:
+            name, value = changed[0]
             raise ConfigError(
-                f"{path} was started with another {changed[0]}: resuming must not change the configuration."
+                f"{path} was started with {name} = {show(value, None)}: resuming must not change the configuration."
                 " Leave the flag out, or start a new run."
             )
         if run.get("steps", stored.steps) < stored.steps:
@@ -187,7 +189,7 @@ class Train(Command, RunConfig, AgentConfig):
         assert directory is not None
         resume = resume_command(directory.path)
         try:
-            bar = Display(self.console, trainer.config.steps, trainer.step)
+            bar = Display(self.console, trainer.config.whole_steps, trainer.step)
             shown: Any = contextlib.nullcontext(Quiet(self.console)) if self.quiet else bar
             with shown as display:
                 job.run([display])
@@ -216,6 +218,16 @@ class Train(Command, RunConfig, AgentConfig):
 
     def _look_at(self, run: Path) -> None:
         self.say(f"Look at it:  mcclt report {shlex.quote(str(run))}")
+
+
+def _evaluated(run: Path, step: int) -> bool:
+    """Whether a run that is at this step has its final evaluation, undamaged."""
+    from mcclt.experiments.cells import StoreError
+    from mcclt.experiments.runs import final_of
+
+    with contextlib.suppress(StoreError):
+        return bool(final_of(run, step))
+    return False
 
 
 def _changed(settings: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from mcclt import zoo
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
+from mcclt.config import require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Watch(Command):
 
         if not self.video and "width" in self.given:
             raise ConfigError("--width is the width of the video: leave out one of --width and --no-video.")
+        require(self.steps >= 1, f"steps = {self.steps}", "at least 1")
         out = self.out or _page_of(self.model[0])
         _check_writable(out)
         agents = self._agents()

@@ -23,6 +23,7 @@ from mcclt.envs.processes import InTurn, Processes
 from mcclt.errors import (
     ConfigError,
     EnvironmentFault,
+    MccltError,
     MissingExtraError,
     UnknownNameError,
     UnsupportedSpaceError,
@@ -217,7 +218,7 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _registered(task: str) -> Entry:
@@ -240,8 +241,13 @@ def _needs_box2d(entry: Entry) -> bool:
 def source_of(task: object) -> Source:
     """What environments of a task are made from."""
     if isinstance(task, str):
-        if (make := own.from_file(task)) is not None:
-            return make
+        try:
+            if (make := own.from_file(task)) is not None:
+                return make
+        except MccltError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"Importing {task} failed: {_describe(error)}{_trace(error)}") from error
         try:
             entry = _registered(task)
         except gym.error.Error as error:
@@ -268,7 +274,9 @@ def _trace(error: BaseException) -> str:
     told: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     lines: list[str] = []
     while told is not None:
-        lines += traceback.format_list([f for f in told.stack if not f.filename.startswith(OURS)])
+        lines += traceback.format_list([f for f in told.stack if not f.filename.startswith((OURS, "<frozen "))])
+        if issubclass(told.exc_type, SyntaxError):  # no frame has its line
+            lines += [*told.format_exception_only()][:-1]
         link = "from" if told.__cause__ else "while handling"
         told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
         lines += [f"{link} ", *told.format_exception_only()] if told else []
@@ -277,8 +285,9 @@ def _trace(error: BaseException) -> str:
 
 def _not_an_env(what: object) -> str:
     return (
-        f"A {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium environments "
-        "(an id, a class, or a function that returns one); wrap a multi-agent or older environment into one."
+        f"An object of type {type(what).__name__} is not a gymnasium.Env: supported are single-agent Gymnasium "
+        "environments (an id, a class, or a function that returns one); "
+        "wrap a multi-agent or older environment into one."
     )
 
 

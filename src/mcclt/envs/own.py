@@ -1,6 +1,5 @@
 """Environments in a file of the user's: the task `my_env.py:MyEnv`."""
 
-import difflib
 import importlib.util
 import re
 import sys
@@ -17,9 +16,16 @@ FORM = re.compile(r"(.+\.py):(\w+)")
 """How such a task is written: a path, and the name of a class or of a function that makes one."""
 
 
+def parts(task: str) -> re.Match[str] | None:
+    """The path and the name in such a task; None if it is not written like one."""
+    if task.endswith(".py"):
+        raise ConfigError(f"Which environment of {task}? Add its class, or a function that makes one: {task}:MyEnv.")
+    return FORM.fullmatch(task)
+
+
 def from_file(task: str) -> Callable[[], Any] | None:
     """What makes the environments of such a task; None if it is not written like one."""
-    match = FORM.fullmatch(task)
+    match = parts(task)
     if match is None:
         return None
     path, name = Path(match[1]), match[2]
@@ -28,7 +34,7 @@ def from_file(task: str) -> Callable[[], Any] | None:
     module = import_file(path)
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise UnknownNameError(f"name in {path}", name, difflib.get_close_matches(name, own) or own)
+        raise UnknownNameError(f"name in {path}", name, own, "" if own else "It defines no class and no function.")
     return getattr(module, name)
 
 

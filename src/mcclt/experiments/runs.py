@@ -1,5 +1,6 @@
 """Run directories as results: what `mcclt train` wrote, for a page like that of a comparison."""
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from mcclt.experiments.curve import read_rows, seconds_of, thin
 from mcclt.experiments.results import Result, Results, gather, grouped, provenance_of
 from mcclt.experiments.setups import Setup
 from mcclt.storage import files
-from mcclt.storage.runs import stored_config, utc
+from mcclt.storage.runs import resume_command, stored_config, utc
 from mcclt.storage.trackers import Row
 
-LAST = {"eval/mean_reward": "their last evaluation", "rollout/ep_rew_mean": "their last episodes of training"}
+LAST = {"eval/mean_reward": "each agent's last evaluation", "rollout/ep_rew_mean": "each agent's last episodes"}
 """What stands for final episodes while there are none, the best first."""
 
 
@@ -41,10 +42,8 @@ class Trained:
 
     @property
     def steps_per_second(self) -> float:
-        """Of all agents together, evaluations included; but not the first update, while there are others."""
-        steps, seconds = self.step, sum(self.seconds.values())
-        if steps > self.config.steps_per_update:
-            steps, seconds = steps - self.config.steps_per_update, seconds - self.first
+        """Of all agents together after the first update, evaluations included; 0 while there is no other."""
+        steps, seconds = self.step - self.config.steps_per_update, sum(self.seconds.values()) - self.first
         return steps * self.agents / seconds if seconds > 0 else 0.0
 
 
@@ -71,12 +70,17 @@ def read_runs(paths: Sequence[Path]) -> Training:
     settings: dict[tuple[str, str, str], dict[str, Any]] = {}
     trained, notes = [], []
     for path, config in configs.items():
-        with reading(path, "its report cannot be made"):
+        with _reading(path, "metrics.jsonl"):
             rows = read_rows(path / "metrics.jsonl")
             agents = grouped(((row["group"], row["seed"]), row) for row in rows)
-            final = _final(path, rows)
-            run, provenance = _trained(path, config, rows, bool(final)), _provenance(path, rows)
-            trained.append(run)
+            step = max((int(row["step"]) for row in rows), default=0)
+            first, seconds = seconds_of(row for row in rows if row["update"] == 1), seconds_of(rows)
+        final = final_of(path, step)
+        with _reading(path, "versions.json"):
+            provenance = _provenance(path, rows)
+        run = Trained(path, config, step, bool(final), seconds, sum(first.values()))
+        trained.append(run)
+        with _reading(path, "metrics.jsonl"):
             last = next((name for name in LAST if any(name in row for row in rows)), "")
             if not final:
                 notes.append(_unfinished(run, last))
@@ -102,8 +106,8 @@ def _result(
         variant=setup.variant,
         seed=seed,
         digest=setup.digest,
-        returns=numbers(known["returns"]),
-        lengths=numbers(known["lengths"]),
+        returns=known["returns"],
+        lengths=known["lengths"],
         curve=thin(rows, dict.fromkeys(name for row in rows for name in row if "/" in name)),
         probe=known.get("probe", {}),
         cost={"seconds": sum(run.seconds.values()) / run.agents},
@@ -113,16 +117,30 @@ def _result(
     return result
 
 
-def _final(path: Path, rows: Sequence[Row]) -> dict[tuple[str, int], dict[str, Any]]:
-    """What `mcclt train` ended with, by group and seed; nothing while it has not, or trains on."""
-    found = {(one["group"], one["seed"]): one for one in _json(path / "evaluation.json") or []}
-    last = max((row["step"] for row in rows), default=0)
-    return {} if any(one.get("step", last) < last for one in found.values()) else found
+def final_of(path: Path, step: int) -> dict[tuple[str, int], dict[str, Any]]:
+    """What `mcclt train` ended with, by group and seed; nothing while it has not, or trains on, being at this step.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    with _reading(path, "evaluation.json"):
+        found = {
+            (one["group"], one["seed"]): one | {name: numbers(one[name]) for name in ("returns", "lengths")}
+            for one in _json(path / "evaluation.json") or []
+        }
+        return {} if any(one.get("step", step) < step for one in found.values()) else found
+
+
+def _reading(run: Path, name: str) -> contextlib.AbstractContextManager[None]:
+    """While this file of a run is read."""
+    remedy = "remove it" if name == "versions.json" else f"repair it with  {resume_command(run)}  and try again"
+    return reading(run / name, remedy)
 
 
 def _so_far(rows: Sequence[Row], column: str) -> dict[str, Any]:
     """What stands for it until then."""
-    return {"returns": [next((row[column] for row in reversed(rows) if column in row), None)], "lengths": [0]}
+    last = next((row[column] for row in reversed(rows) if column in row), None)
+    return {"returns": numbers([last]), "lengths": numbers([0])}
 
 
 def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
@@ -130,16 +148,9 @@ def _variant(group: str, agent: AgentConfig) -> tuple[str, str]:
     return agent.algo, group.removeprefix(f"{agent.algo}-")
 
 
-def _trained(path: Path, config: RunConfig, rows: Sequence[Row], finished: bool) -> Trained:
-    """How far it is, and what it took."""
-    first = seconds_of(row for row in rows if row["update"] == 1)
-    step = max((int(row["step"]) for row in rows), default=0)
-    return Trained(path, config, step, finished, seconds_of(rows), sum(first.values()))
-
-
 def _unfinished(run: Trained, column: str) -> str:
     returns = f"the returns are those of {LAST[column]}" if column else "there are no returns yet"
-    return f"{run.path} is at {run.step:,} of {run.config.steps:,} steps, without its final episodes: {returns}."
+    return f"{run.path} is at {run.step:,} of {run.config.whole_steps:,} steps, without its final episodes: {returns}."
 
 
 def _json(path: Path) -> Any:

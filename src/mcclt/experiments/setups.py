@@ -148,12 +148,12 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     Returns:
         The name, the same however the changes are ordered and spelt (kappa=1, kappa=1.0), and the changes.
     """
-    name, _, changes = text.partition("@")
+    name, at, changes = text.partition("@")
     if name not in VARIANTS:
         hint = "Its settings change after an @: mcclt@n_quantiles=4+guide=symmetric."
         raise UnknownNameError("variant", name, VARIANTS, hint)
     found: dict[str, Any] = {}
-    for part in re.split(r"\+(?=[a-z])", changes) if changes else []:  # but not within 1e+20
+    for part in re.split(r"\+(?=[a-z])", changes) if at else []:  # but not within 1e+20
         setting, equals, value = part.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not allowed: write each change as setting=value, joined by +.")
@@ -203,6 +203,6 @@ def task_id(name: str) -> str:
     bare = {bare_task(task): task for task in PAPER_TASKS}
     if name in bare:
         return bare[name]
-    if re.search(r"-v[0-9]+$", name) is None and own.FORM.fullmatch(name) is None:
+    if re.search(r"-v[0-9]+$", name) is None and own.parts(name) is None:
         raise UnknownNameError("task", name, bare, "Or give an id with its version, such as Hopper-v5.")
     return name

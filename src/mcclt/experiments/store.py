@@ -59,7 +59,8 @@ class Store:
             try:
                 text = files.read(marker)
             except FileNotFoundError:
-                raise StoreError(f"{path} is not a store of results: it has no store.json.") from None
+                why = "it has no store.json" if path.exists() else "there is no such directory"
+                raise StoreError(f"{path} is not a store of results: {why}.") from None
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:

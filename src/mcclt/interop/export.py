@@ -25,6 +25,7 @@ from mcclt.method import normalisation
 from mcclt.storage import checkpoint
 from mcclt.training.agent import Agent
 from mcclt.training.model import Model, load
+from mcclt.training.saved import EXPORTED
 
 OPSET, IR_VERSION = 13, 7
 """ONNX of 2020: what ONNX Runtime, TensorRT, OpenVINO, tract and the browser's runtime have read for years."""
@@ -64,8 +65,8 @@ def export(
         MccltError: if there is no such model or agent, the file cannot be written, or the graph disagrees.
     """
     path = Path(path)
-    if path.suffix not in (".onnx", ".npz"):
-        raise UnknownNameError("ending of an exported policy", path.suffix, (".onnx", ".npz"))
+    if path.suffix not in EXPORTED:
+        raise UnknownNameError("ending of an exported policy", path.suffix, EXPORTED)
     if path.suffix == ".onnx" and importlib.util.find_spec("onnx") is None:
         raise MissingExtraError("Exporting to ONNX", "onnx")
     if path.suffix == ".npz" and value_distribution:
@@ -128,9 +129,11 @@ def one_agent(model: Any, seed: int | None, group: str | None) -> Agent:
     if isinstance(model, str | Path):
         model = load(model, group=group)
     if not isinstance(model, Model):
-        raise ConfigError(f"A {type(model).__name__} cannot be exported: give a PPO or TRPO of mcclt, or its path.")
+        kind = type(model).__name__
+        raise ConfigError(f"An object of type {kind} cannot be exported: give a PPO or TRPO of mcclt, or its path.")
     if seed is None and len(model.seeds) > 1:
-        raise ConfigError(f"The model holds several seeds: choose seed= one of {', '.join(map(str, model.seeds))}.")
+        listed = ", ".join(map(str, model.seeds))
+        raise ConfigError(f"The model holds several seeds: name one of them as the seed: {listed}.")
     return model.agent(seed)
 
 

@@ -41,8 +41,11 @@ def write(results: Results, folder: Path) -> Path:
         StoreError: the store holds no results, or the folder cannot be written.
     """
     if not results.series:
+        if results.problems:
+            raise StoreError(f"No result of {results.path} can be read: run again the command that filled it.")
+        command = "reproduce --scale smoke" if results.reproduction else "compare TASK"
         store = shlex.quote(str(results.path or "results"))
-        raise StoreError(f"There are no results yet: run  mcclt reproduce --scale smoke --store {store}  first.")
+        raise StoreError(f"There are no results yet: run  mcclt {command} --store {store}  first.")
     path = folder / "report.html"
     with refusals("write the report to", folder):
         if results.reproduction:  # they are the paper's

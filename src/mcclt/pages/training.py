@@ -79,7 +79,7 @@ def _speed(run: Trained) -> dict[str, Any]:
         "name": str(run.path),
         "agents": run.agents,
         "steps": f"{run.step:,}",
-        "per_second": f"{run.steps_per_second:,.0f}",
+        "per_second": f"{run.steps_per_second:,.0f}" if run.steps_per_second else "–",
         "shares": [run.seconds[part] / total if total else 0.0 for part in PARTS],
         "first": describe_seconds(run.first),
         "total": describe_seconds(total),

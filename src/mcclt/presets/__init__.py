@@ -39,7 +39,7 @@ def paper(task: str, algo: str, critic: str) -> dict[str, Any]:
     """
     name = bare_task(task)
     if name not in _BEST:
-        raise UnknownNameError("task of the paper", name, _BEST, "The preset paper exists only for these.")
+        raise UnknownNameError("task of the paper", task, _BEST, "The preset paper exists only for these.")
     column = {"ppo": 0, "trpo": 1}.get(algo, 0) + (2 if critic == "ensemble" else 0)
     width, w_tar, w_min = _BEST[name][column]
     step = {"kl_over_actions": "mean"} if algo == "trpo" else {}
@@ -65,11 +65,11 @@ def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
     """The best known settings of an algorithm on one of the eight tasks: another preset, and what differs from it."""
     found, name = _file("tuned").get(algo, {}), bare_task(task)
     if name not in found:
-        best = algorithm("tuned", task, "")
-        hint = (
-            f"On {name} take {best.upper()} (--algo {best})." if best else "Take modern, or search with `mcclt tune`."
-        )
-        raise UnknownNameError(f"task with tuned settings of {algo.upper()}", name, found, hint)
+        if best := algorithm("tuned", task, ""):
+            hint = f"On {name} take {best.upper()} (--algo {best})."
+            raise UnknownNameError(f"task with tuned settings of {algo.upper()}", task, found, hint)
+        hint = "Take modern, or search with `mcclt tune`."
+        raise UnknownNameError("task with tuned settings", task, _file("tuned")["best"], hint)
     own = dict(found[name])
     return PRESETS[own.pop("base", "modern")](task, algo, critic) | own
 

@@ -58,10 +58,8 @@ class Run:
             trackers.require_wandb()
         with _writable(path):
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise ConfigError(
-                    f"{path} is already in use: choose another directory (--out, in Python log_dir), or continue it "
-                    f"with  {resume_command(path)}"
-                )
+                on = f", or continue it with  {resume_command(path)}" if (path / "config.json").exists() else "."
+                raise ConfigError(f"{path} is already in use: choose another directory (--out, in Python log_dir){on}")
             path.mkdir(parents=True, exist_ok=True)
             with _locked(path) as lock:
                 if any(path.iterdir()):  # another process was faster
@@ -155,7 +153,7 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
         Arrays, metadata, the file, and what was said of files passed over.
 
     Raises:
-        InaccessibleError: none can be read, and one of them may be whole.
+        InaccessibleError: none can be read, and one of them may be whole, or another process will soon write one.
         CheckpointError: none can be read.
     """
     if not (path / "config.json").is_file():
@@ -171,7 +169,10 @@ def load_latest(path: Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path, li
     if passed:
         worst = next((error for error in passed if isinstance(error, InaccessibleError)), passed[0])
         raise type(worst)(f"No checkpoint of {path} can be read. {worst}")
-    raise CheckpointError(f"{path} has no checkpoint yet: start it again with  mcclt train --config {path}/config.json")
+    if _is_locked(path):
+        raise InaccessibleError(f"{path} has no checkpoint yet: another process is training it; wait for its first.")
+    command = shlex.join(["mcclt", "train", "--config", str(path / "config.json")])
+    raise CheckpointError(f"{path} has no checkpoint yet: start it again with  {command}")
 
 
 def stored_config(path: Path) -> RunConfig:
@@ -278,6 +279,16 @@ def _locked(path: Path) -> Iterator[int]:
     except BaseException:
         os.close(handle)
         raise
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process has the lock."""
+    try:
+        with _locked(path) as handle:
+            os.close(handle)
+    except ConfigError:
+        return True
+    return False
 
 
 def _write_json(path: Path, data: Any) -> None:

@@ -80,7 +80,7 @@ def check(meta: dict[str, Any], config: RunConfig, spec: EnvSpec, source: object
     stored = from_dict(meta["config"])
     if changed := [n for n in fields_of(RunConfig) if n not in FREE and getattr(stored, n) != getattr(config, n)]:
         raise CheckpointError(
-            f"{source} was trained with another {changed[0]} than its run now says: resume with the original settings."
+            f"{source} was trained with other settings ({changed[0]}) than its run now says: resume with those."
         )
     now, then = metadata.spec_to_dict(spec), metadata.spec_to_dict(metadata.spec_from_dict(meta["spec"]))
     for name in now:

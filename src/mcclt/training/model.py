@@ -231,7 +231,8 @@ class Model(sb3.Methods):
                 directory = runs.Run.create(Path(log_dir), self.config, engine=trainer.spec.engine)
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
-                observers.append(stack.enter_context(Display(Console(), steps, trainer.step, log_interval)))
+                bar = Display(Console(), trainer.config.whole_steps, trainer.step, log_interval)
+                observers.append(stack.enter_context(bar))
             else:
                 observers.append(Warner())
             try:
@@ -374,7 +375,8 @@ class Model(sb3.Methods):
         arrays, meta, source = read_model(path)
         config = from_dict(meta["config"])
         if group is None and len(config.groups) > 1:
-            raise ConfigError(f"{source} holds several groups: choose group= one of {', '.join(config.groups)}.")
+            listed = ", ".join(config.groups)
+            raise ConfigError(f"{source} holds several groups: name one of them as the group: {listed}.")
         name = group or next(iter(config.groups))
         if name not in config.groups:
             raise ConfigError(f"{source} has no group {name!r}: it has {', '.join(config.groups)}.")

@@ -51,7 +51,7 @@ class Display:
 
     def on_update(self, trainer: Trainer, rows: list[Row]) -> None:
         """Moves the bar, or prints one of about `LINES` lines."""
-        step = min(trainer.step, self.total)
+        step = trainer.step
         elapsed = time.perf_counter() - self._began
         fps = (step - self._start) * len(trainer.agents) / max(elapsed, 1e-9)
         self._groups = describe(rows) if rows else self._groups

@@ -11,6 +11,9 @@ from mcclt.config import require
 from mcclt.errors import CheckpointError
 from mcclt.storage import checkpoint, files, metadata, runs
 
+EXPORTED = (".onnx", ".npz")
+"""Endings of files that `mcclt export` writes, which nothing here reads."""
+
 
 def with_suffix(path: str | Path) -> Path:
     """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
@@ -31,6 +34,8 @@ def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Pat
     source = path if path.is_file() else with_suffix(path)
     if not source.exists():
         raise CheckpointError(f"There is no run directory and no saved model at {path}.")
+    if source.suffix in EXPORTED:
+        raise CheckpointError(f"{source} is an exported policy: name the run or the saved model that it came from.")
     arrays, meta = checkpoint.load(source)
     metadata.check(arrays, meta, source)
     return arrays, meta, source
