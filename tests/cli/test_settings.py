@@ -173,6 +173,7 @@ def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
         ([], "Which task?"),
         (["Hoper-v5"], "Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'?"),
         (["hopper-v5"], "Did you mean 'Hopper-v5'?"),
+        (["Foo-v1"], "Unknown task 'Foo-v1'. `mcclt envs` lists those of the library."),
         (["nomodule:Env-v0"], "No module named 'nomodule'"),
         (["probes:Nothing-v0"], "Unknown task 'probes:Nothing-v0'"),
         ([PENDULUM, "--critic", "nomal"], "Unknown critic 'nomal'. Did you mean 'normal'?"),
@@ -266,7 +267,7 @@ def test_a_directory_in_use(mcclt: Cli, copy: Path) -> None:
     assert "copy is already in use" in text and "mcclt train --resume copy" in text
     Path("file").touch()
     text = mcclt.refused("train", PENDULUM, *TINY, "--out", "file")
-    assert text == "mcclt: file is already in use: choose another --out.\n"
+    assert text == "mcclt: file is already in use: choose another directory (--out, in Python log_dir).\n"
 
 
 def test_a_missing_extra(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

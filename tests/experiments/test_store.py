@@ -102,7 +102,7 @@ def test_what_is_no_store(tmp_path: Path, create: bool) -> None:
         assert str(path) in str(error.value) and "\n" not in str(error.value)
     assert file.read_text() == "mine"
     if not create:
-        with pytest.raises(StoreError, match=r"it has no store\.json"):
+        with pytest.raises(StoreError, match=r"there is no such directory"):
             Store(tmp_path / "nothing")
 
 

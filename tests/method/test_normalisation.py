@@ -463,7 +463,7 @@ def test_new_episodes_after_loading_start_new_returns(model: PPO, tmp_path: Path
     assert np.asarray(model._states.norm.running).any()
     loaded = PPO.load(model.save(tmp_path / "model"), env=Noisy)
     with pytest.warns(UserWarning, match="new episodes"):
-        trainer = loaded._make_trainer()
+        trainer = loaded._make_trainer(loaded.num_timesteps)
     norm = trainer.states["ppo-mcclt"].norm
     trainer.close()
     assert not np.asarray(norm.running).any()

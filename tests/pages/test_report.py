@@ -119,7 +119,7 @@ def test_same_results_give_the_same_page(store, written):
 
 def test_an_empty_store_says_what_to_run(tmp_path):
     results = Store(tmp_path / "my store", create=True).load()
-    with pytest.raises(StoreError, match=r"mcclt reproduce --scale smoke --store '.*my store'"):
+    with pytest.raises(StoreError, match=r"mcclt compare TASK --store '.*my store'"):
         report.write(results, tmp_path / "page")
     assert not (tmp_path / "page").exists()
 

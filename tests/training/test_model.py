@@ -136,7 +136,7 @@ def test_settings_are_numbers_of_numpy_too() -> None:
     assert (agent.learning_rate, model.config.n_envs, agent.normalize_obs) == (1e-3, 4, True)
     assert (agent.policy_hidden, agent.critic_hidden) == ((8, 8), (8,))
     assert type(agent.learning_rate) is float and type(model.config.n_envs) is type(agent.policy_hidden[0]) is int
-    with pytest.raises(ConfigError, match=r"policy_hidden = 64 is .*: it must be widths such as \(64, 64\)\."):
+    with pytest.raises(ConfigError, match=r"policy_hidden = 64 is .*: it must be whole numbers such as \(64, 64\)\."):
         make(policy_hidden=64)
 
 
@@ -688,7 +688,9 @@ def test_a_model_is_not_loaded_for_a_task_it_cannot_act_in(trained: Any, tmp_pat
     with pytest.raises(ConfigError, match="cannot act in Hopper-v5"):
         PPO.load(file, env="Hopper-v5")
     assert PPO.load(file, env=PENDULUM).num_timesteps == 48
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'Hopper-v5'\?$"):
+    with pytest.raises(
+        UnknownNameError, match=r"Did you mean 'Hopper-v5'\? `mcclt envs` lists those of the library\.$"
+    ):
         PPO.load(file, env="Hoper-v5")
 
 

@@ -254,7 +254,8 @@ def source_of(task: object) -> Source:
             from mcclt.envs import ENGINES
 
             known = [name for engine in ENGINES.values() for name in engine.tasks()]
-            raise UnknownNameError("task", task, dict.fromkeys([*known, *gym.registry])) from error
+            hint = "`mcclt envs` lists those of the library."
+            raise UnknownNameError("task", task, dict.fromkeys([*known, *gym.registry]), hint) from error
         except Exception as error:
             raise ConfigError(f"Importing the module of task {task!r} failed: {_describe(error)}") from error
         if _needs_box2d(entry):
