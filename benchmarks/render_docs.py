@@ -64,6 +64,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "candidates": searches.candidates_table(),
         "minutes": minutes.table(KEPT / "minutes"),
         "tuned-returns": returns.table(Store(returns.KEPT).load()),
+        "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),
