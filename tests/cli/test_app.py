@@ -98,7 +98,8 @@ def test_as_a_process(tmp_path: Path) -> None:
     program = [str(script)] if script.exists() else program
     bad = subprocess.run([*program, "train", "Hoper-v5"], cwd=tmp_path, capture_output=True, text=True)
     assert bad.returncode == 2 and bad.stdout == ""
-    assert bad.stderr == "mcclt: Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'?\n"
+    said = "Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'? `mcclt envs` lists those of the library."
+    assert bad.stderr == f"mcclt: {said}\n"
     piped = subprocess.run(f"'{program[0]}' envs | head -1", shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert "Tasks" in piped.stdout and piped.stderr == ""
     ascii_only = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
