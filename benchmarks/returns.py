@@ -3,7 +3,8 @@
     mcclt compare HalfCheetah-v4 --settings tuned --variants plain,mcclt --seeds 200..229 --store my-returns
     python benchmarks/returns.py --store my-returns
 
-What docs/results.md shows is in `benchmarks/results/returns`, and in `benchmarks/results/returns-before` what earlier settings gave.
+What docs/results.md shows is in `benchmarks/results/returns`; what earlier settings gave, in
+`benchmarks/results/returns-before`.
 """
 
 from pathlib import Path
