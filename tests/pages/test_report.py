@@ -482,7 +482,7 @@ def test_fits_and_can_be_read(tab, written, width, scheme):
 @needs_browser
 def test_commands_are_copied(tab, store):
     tab.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
-    button = every(tab, "#provenance .copy")[-2]
+    button = every(tab, "#provenance .copy")[-1]
     tab.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     click(tab, button)
     deadline = time.monotonic() + 60
