@@ -3,13 +3,17 @@
     python benchmarks/modern.py train trpo Hopper-v4 my-candidates
     python benchmarks/modern.py show trpo my-candidates
 
-Candidates are the current preset and the winners of all searches of the algorithm (`benchmarks/results/searches`), each
-trained with seeds 1000 to 1009 on every task that was searched. The one whose interquartile mean return is the largest
-share of the published figure, mean over tasks, is taken.
+Candidates are the current preset, the winners of all searches of the algorithm (`benchmarks/results/searches`), their
+mean, and that with a `target_kl` that decays to 0. Each is trained with seeds 1000 to 1009 on every task that was
+searched. The one whose interquartile mean return is the largest share of the published figure, mean over tasks, is
+taken.
 """
 
+import statistics
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -22,19 +26,39 @@ from mcclt.experiments.setups import change
 from mcclt.experiments.store import Store
 
 SEARCHES = Path(__file__).resolve().parent / "results" / "searches"
-CURRENT = "modern"
 SEEDS = "1000..1009"
 GIVEN = ("task", "algo", "critic")
+PLAIN_MEAN = ("log_std_init",)
+"""Settings whose mean is the arithmetic one; of the others it is geometric."""
+COMPLEMENTS = ("gamma", "gae_lambda")
+"""Settings x whose 1 − x is what is searched."""
 
 
 def candidates(algo: str) -> dict[str, str]:
-    """Variants of plain agents, as `mcclt compare --settings modern` takes them, by where they won."""
-    found = {CURRENT: "plain"}
+    """Variants of plain agents, as `mcclt compare --settings modern` takes them, by what a table calls them."""
+    won: dict[str, dict[str, Any]] = {}
     for path in sorted(SEARCHES.glob(f"*-{algo}-plain")):
         best = tomllib.loads((path / "best.toml").read_text(encoding="utf-8"))
         now = presets.modern(best["task"], algo, "plain")
-        found[best["task"]] = change("plain", {k: v for k, v in best.items() if k not in GIVEN and now.get(k) != v})
-    return found
+        won[best["task"]] = {k: v for k, v in best.items() if k not in GIVEN and now.get(k) != v}
+    mean = mean_of([*won.values()])
+    found = {"`modern` now": {}, **{f"won on {task}": own for task, own in won.items()}, "their mean": mean}
+    if "target_kl" in mean:
+        found["their mean, `target_kl` to 0"] = mean | {"target_kl_end": 0.0}
+    return {name: change("plain", own) for name, own in found.items()}
+
+
+def mean_of(winners: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The mean of the numbers that all of them change."""
+    shared = [name for name in winners[0] if all(isinstance(own.get(name), float) for own in winners)]
+    return {name: _mean(name, [own[name] for own in winners]) for name in shared}
+
+
+def _mean(name: str, values: list[float]) -> float:
+    if name in COMPLEMENTS:
+        return round(1 - float(f"{statistics.geometric_mean(1 - value for value in values):.2g}"), 6)
+    mean = statistics.mean if name in PLAIN_MEAN else statistics.geometric_mean
+    return float(f"{mean(values):.3g}")
 
 
 def train(algo: str, task: str, store: Path, engine: str = "auto", steps: str = "1M", seeds: str = SEEDS) -> None:
@@ -56,8 +80,7 @@ def table(algo: str, store: Path) -> str:
         shares = [score / TO_BEAT[task] for score, task in pairs if score is not None and task in TO_BEAT]
         mean = f"{np.mean(shares):.2f}" if len(shares) == len(tasks) else "–"
         cells = ["–" if score is None else f"{score:,.0f}" for score in scores]
-        where = "`modern` now" if name == CURRENT else f"won on {name}"
-        lines.append(f"| {where} | {' | '.join(cells)} | {mean} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {mean} |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ import scipy.stats
 import mcclt
 from mcclt.cli import main
 from mcclt.config import RunConfig
-from mcclt.experiments.setups import make_setup
+from mcclt.experiments.setups import make_setup, parse_variant
 from mcclt.tuning.space import Space, configured
 from probes import PENDULUM, TINY, flags
 from synthetic import filled
@@ -126,7 +126,10 @@ def test_candidates_for_modern_are_trained_and_ranked(script: Any, tmp_path: Pat
     modern.train("trpo", "Hopper-v4", tmp_path / "store", "native", "2048", "0..3")
     series = {one.variant: one.scores for one in modern.Store(tmp_path / "store").load().mains}
     named = [*modern.candidates("trpo").values()]
-    assert {*named} == {*series} and len(series) == 4
+    assert {*named} == {*series} and len(series) == 6, "now, three winners, their mean, and that with a decay"
+    mean = parse_variant(named[4])[1]
+    by_hand = {"gamma": 0.9955, "gae_lambda": 0.93, "target_kl": 0.0254, "log_std_init": -0.618}
+    assert {name: mean[name] for name in by_hand} == pytest.approx(by_hand)
     for line, variant in zip(modern.table("trpo", tmp_path / "store").splitlines()[2:], named, strict=True):
         middle = scipy.stats.trim_mean(series[variant], 0.25)
         assert line.endswith(f"| {middle:,.0f} | {middle / 3450:.2f} |")
