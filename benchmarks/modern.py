@@ -1,7 +1,7 @@
 """Which settings `--preset modern` takes, by the rule that docs/results.md declares.
 
     python benchmarks/modern.py train trpo Hopper-v4 my-candidates
-    python benchmarks/modern.py show trpo my-candidates
+    python benchmarks/modern.py show trpo --store my-candidates
 
 Candidates are the current preset, the winners of all searches of the algorithm (`benchmarks/results/searches`), their
 mean, and that with a `target_kl` that decays to 0. Each is trained with seeds 1000 to 1009 on every task that was
@@ -26,6 +26,8 @@ from mcclt.experiments.setups import change
 from mcclt.experiments.store import Store
 
 SEARCHES = Path(__file__).resolve().parent / "results" / "searches"
+KEPT = SEARCHES.parent / "candidates"
+TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4")
 SEEDS = "1000..1009"
 GIVEN = ("task", "algo", "critic")
 PLAIN_MEAN = ("log_std_init",)
@@ -68,23 +70,23 @@ def train(algo: str, task: str, store: Path, engine: str = "auto", steps: str = 
     main([*plan, "--steps", steps, "--engine", engine, "--store", str(store), "--keep-agents"])
 
 
-def table(algo: str, store: Path) -> str:
+def table(algo: str, store: Path = KEPT) -> str:
     """In Markdown: of each candidate the interquartile mean on each task, and its share of what was published."""
-    results = Store(store).load()
-    tasks = [task for task, of in results.settings if of == algo]
+    results, mean = Store(store).load(), candidates(algo)["their mean"]
+    tasks = [task for task in TASKS if results.main(task, algo, mean)]
     lines = [f"| settings | {' | '.join(tasks)} | share of what was published |", "|---|" + "---:|" * (len(tasks) + 1)]
     for name, variant in candidates(algo).items():
         series = [results.main(task, algo, variant) for task in tasks]
         scores = [None if one is None else float(iqm([one.scores])) for one in series]
         pairs = zip(scores, tasks, strict=True)
-        shares = [score / TO_BEAT[task] for score, task in pairs if score is not None and task in TO_BEAT]
-        mean = f"{np.mean(shares):.2f}" if len(shares) == len(tasks) else "–"
+        shares = [score / TO_BEAT[task] for score, task in pairs if score is not None]
+        share = f"{np.mean(shares):.2f}" if len(shares) == len(tasks) else "–"
         cells = ["–" if score is None else f"{score:,.0f}" for score in scores]
-        lines.append(f"| {name} | {' | '.join(cells)} | {mean} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {share} |")
     return "\n".join(lines)
 
 
-def show(algo: str, store: Path) -> None:
+def show(algo: str, store: Path = KEPT) -> None:
     """Prints the table."""
     print(table(algo, store))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import minutes
+import modern
 import one_environment
 import replication
 import returns
@@ -62,6 +63,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
         "searches": searches.table(),
         "candidates": searches.candidates_table(),
+        "modern-trpo": modern.table("trpo"),
         "minutes": minutes.table(KEPT / "minutes"),
         "tuned-returns": returns.table(Store(returns.KEPT).load()),
         "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),

@@ -4,7 +4,8 @@
     python benchmarks/searches.py show
 
 What is kept of a search is enough to look at every trial again: what was declared, all settings with their curves, the
-winner, and the agents of the confirmation, packed. What was tried besides is in `benchmarks/results/candidates`.
+winner, and the agents of the confirmation, packed. What was tried by hand, and the candidates for
+`modern`, are in `benchmarks/results/candidates`.
 """
 
 import json
@@ -12,6 +13,7 @@ import lzma
 import shutil
 from pathlib import Path
 
+import modern
 import replication
 import tyro
 from returns import TO_BEAT, number
@@ -26,7 +28,6 @@ from mcclt.experiments.store import Store
 from mcclt.tuning.search import middle_half
 
 KEPT = Path(__file__).resolve().parent / "results" / "searches"
-CANDIDATES = KEPT.parent / "candidates"
 
 
 def keep(folder: Path, name: str) -> None:
@@ -80,9 +81,12 @@ def _again(confirmed: Path) -> tuple[str, str, str]:
 
 
 def candidates_table() -> str:
-    """A row for each of the settings that were tried besides, on the seeds that candidates are judged by."""
+    """A row for each of the settings that were tried by hand, on the seeds that candidates are judged by."""
+    others = {(task, variant) for task in modern.TASKS for variant in modern.candidates("trpo").values()}
     lines = ["| | changes to | | IQM | mean ± SE |", "|---|---|---|---:|---:|"]
-    for series in Store(CANDIDATES).load().series:
+    for series in Store(modern.KEPT).load().series:
+        if (series.task, series.variant) in others:
+            continue
         changes = series.variant.partition("@")[2]
         cells = [
             f"{bare_task(series.task)}, {series.algo.upper()}",

@@ -274,6 +274,15 @@ def test_the_cost_counts_what_is_there(mcclt: Cli) -> None:
     assert [w.strip() for w in short.split("│")[4:7]] == ["3", "3", "2.6 hours"]
 
 
+def test_on_a_gpu_drawings_have_the_seeds_of_tables(mcclt: Cli) -> None:
+    """Agents of one unit must have the same seeds, and 3 agents alone take a GPU as long as 300."""
+    plan = ("reproduce", "--figure", "1", "--tasks", "Hopper")
+    for where, seeds in (((), "3"), (("--backend", "ray", "--gpus", "1"), "30")):
+        out, _ = mcclt(*plan, *where, code=2)
+        (paper,) = (line for line in out.splitlines() if "│ paper " in line)
+        assert [word.strip() for word in paper.split("│")[3:5]] == [seeds, seeds]
+
+
 @pytest.mark.parametrize(("answer", "code"), [("smoke\n", 0), ("\n", 0), ("", 0), ("smoek\n", 2)])
 def test_asking(mcclt: Cli, made_up: list[Unit], monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
     """An empty line, or Ctrl-D, which ends the input, is no answer."""

@@ -68,7 +68,8 @@ class Reproduce(Machinery):
                 self.settings,
                 algos,
                 variants,
-                seeds_fixed=bool(seeds),
+                # A GPU trains more seeds of a drawing's variants beside the others sooner than fewer on their own.
+                seeds_fixed=bool(seeds) or self.on_gpu,
                 steps=scale.steps if self.steps is None else self.steps,
                 final_episodes=scale.episodes,
                 engine=self.engine,

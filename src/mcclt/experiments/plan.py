@@ -94,8 +94,7 @@ def cells_of(
 ) -> list[Cell]:
     """All cells of some parts, each once, task by task; of given `algos` and `variants` only these.
 
-    `run` are settings of the runs, such as `steps`. With `seeds_fixed`, because the user chose them, a part's
-    `most_seeds` is ignored.
+    `run` are settings of the runs, such as `steps`. With `seeds_fixed` a part's `most_seeds` is ignored.
     """
     found: dict[Cell, None] = {}
     for task in tasks:
