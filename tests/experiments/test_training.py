@@ -28,7 +28,7 @@ from mcclt.experiments.curve import POINTS, read_rows, thin
 from mcclt.experiments.results import Result
 from mcclt.experiments.runner import run_cells
 from mcclt.experiments.store import Store
-from mcclt.experiments.training import PROBE_EPISODES, probe, train_unit
+from mcclt.experiments.training import PROBE_EPISODES, probe, recorded_steps, train_unit
 from mcclt.experiments.units import Outcome, Unit, lock_of
 from mcclt.experiments.workers import InProcess
 from mcclt.method.critics import CRITICS
@@ -344,6 +344,33 @@ def test_what_a_probe_sees() -> None:
         assert got["spread"] == pytest.approx(std.mean(), rel=1e-4)
         assert got["coverage"]["0.95"] == pytest.approx(np.mean(np.abs(distance) <= 1.959964 * std))
     assert not np.allclose(found[0]["episode"]["mean"], found[1]["episode"]["mean"]), "each agent its own critic"
+
+
+def test_a_probe_looks_beyond_the_time_limit() -> None:
+    """Pendulum never ends by itself: of 12 steps 0.9¹² = 0.28 of a return would be missing. Known it is 44 steps on."""
+    agent = AgentConfig(critic="normal", gamma=0.9, critic_hidden=(8,), policy_hidden=(4,), n_quantiles=4)
+    config = RunConfig(
+        "Pendulum-v1", groups={"one": agent}, n_envs=2, steps_per_update=16, max_episode_steps=12, threads=1
+    )
+    with contextlib.closing(Trainer(config)) as trainer:
+        (found,) = probe(trainer)
+    np.testing.assert_array_equal(found["episode"]["t"], np.arange(12))
+    np.testing.assert_array_equal(np.isfinite(found["episode"]["return"]), np.arange(12) < 6 + 1)
+    assert found["calibration"]["states"] == 7 * PROBE_EPISODES
+
+
+@pytest.mark.parametrize(
+    ("limit", "gamma", "steps"),
+    [
+        (1000, 0.99, 1000),  # 0.99⁴⁵⁹ < 0.01: more than half is known as it is
+        (1000, 0.9955, 500 + 1022),  # ln 0.01 / ln 0.9955 = 1021.08
+        (1000, 0.9999, 1000),  # 46,050 steps would be needed
+        (1000, 1.0, 1000),
+        (1000, 0.0, 1000),
+    ],
+)
+def test_how_far_a_probe_looks(limit: int, gamma: float, steps: int) -> None:
+    assert recorded_steps(limit, gamma) == steps
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Trains the agents of a unit and measures them. A pure function of the unit, apart from where it keeps its state."""
 
 import contextlib
+import dataclasses
 import math
 import shutil
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from mcclt.storage import runs
 from mcclt.storage.trackers import Row
 from mcclt.training.agent import Agent
 from mcclt.training.collect import EpisodeStats
+from mcclt.training.environments import make_envs
 from mcclt.training.job import Job
 from mcclt.training.population import Program
 from mcclt.training.saved import keepsake, only_group, only_seed
@@ -31,6 +33,8 @@ from mcclt.training.trainer import TRAINING, Trainer
 PROBE_EPISODES = 8
 PROBE_POINTS = 100
 """Points kept of a probed episode."""
+LONGEST_VIEW = 4
+"""A probe looks at most so many episodes' lengths beyond an episode."""
 
 Report = Callable[[int, str], None]
 """Is told the step reached and a few words, after every update."""
@@ -133,36 +137,55 @@ def probe(trainer: Trainer) -> list[dict[str, Any]]:
     that really followed (NaN where the recording ends too early to know). `bars`: `values` [3, N] at its first,
     middle and last step, `t`. `calibration`: see `calibration.measure`, over all episodes. Nothing of an agent whose
     environment failed.
+
+    A critic's values look beyond the time limit, and so do these episodes where γ is large: see `recorded_steps`.
     """
     spec, seeds = trainer.spec, np.array([seed for _, seed in trainer.agents], np.uint32)
-    shape = (spec.max_episode_steps or 1000, PROBE_EPISODES)
+    gammas = np.array([[trainer.learners[name].config.gamma] for name, _ in trainer.agents])
+    limit = spec.max_episode_steps or 1000
+    steps = recorded_steps(limit, gammas.max())
+    shape = (steps, PROBE_EPISODES)
 
     def draw(seed: jax.Array) -> jax.Array:
         return trainer.policy.noise(stream(seed, Purpose.PROBE), shape)
 
     noise = Program(("probe", trainer.policy, shape), draw)
-    env = trainer.make_env(Purpose.PROBE, 0, PROBE_EPISODES)
+    config = dataclasses.replace(
+        trainer.config, engine=spec.engine, max_episode_steps=steps if spec.max_episode_steps else None
+    )
+    env = make_envs(config, trainer.source, trainer.seeds, Purpose.PROBE, 0, PROBE_EPISODES)
     with contextlib.closing(env):
         obs = env.reset().reshape(len(seeds), PROBE_EPISODES, -1)
         stats = EpisodeStats.empty(len(seeds), PROBE_EPISODES)
         rollout, _, faults = trainer.act_in(env, obs, noise.mapped()(seeds), stats, raise_faults=False)
     rollout, states = jax.tree.map(np.asarray, (rollout, trainer.states))  # [A, T, E, ...]
     reward, terminated, truncated = (x.swapaxes(0, 1) for x in (rollout.reward, rollout.terminated, rollout.truncated))
-    gammas = np.array([[trainer.learners[name].config.gamma] for name, _ in trainer.agents])
     returns, known = calibration.monte_carlo(reward, terminated, truncated, gammas)
+    reward, returns, known, ended = (x[:limit] for x in (reward, returns, known, terminated | truncated))
     probes: list[dict[str, Any]] = []
     for a, (name, seed) in enumerate(trainer.agents):
         i = a % len(trainer.config.seeds)
         state = jax.tree.map(lambda x, i=i: x[i], states[name])
         agent = Agent(spec.task, seed, trainer.step, spec, trainer.learners[name], state)
-        belief = agent.believe(rollout.obs[a].reshape(-1, spec.obs_size))
-        found = {k: np.asarray(v, float).reshape(*shape, *v.shape[1:]) for k, v in vars(belief).items()}
+        belief = agent.believe(rollout.obs[a, :limit].reshape(-1, spec.obs_size))
+        found = {k: np.asarray(v, float).reshape(limit, -1, *v.shape[1:]) for k, v in vars(belief).items()}
         followed = np.where(known[:, a], returns[:, a], np.nan)
-        ended = (terminated | truncated)[:, a]
-        probes.append({"gamma": agent.config.gamma, **_describe(found, reward[:, a], followed, ended)})
+        probes.append({"gamma": agent.config.gamma, **_describe(found, reward[:, a], followed, ended[:, a])})
     for fault in faults:
         probes[fault.agent] = {}
     return probes
+
+
+def recorded_steps(limit: int, gamma: float) -> int:
+    """How many steps to record: so many that the returns of at least the first half of an episode are known.
+
+    Without the steps beyond the limit, returns would be known only of episodes that fail, where γ is large. But no more
+    than the limit where that would take more than `LONGEST_VIEW` times as long.
+    """
+    if not 0 < gamma < 1:
+        return limit
+    view = math.ceil(math.log(calibration.NEGLIGIBLE) / math.log(gamma))
+    return max(limit, limit // 2 + view) if view <= LONGEST_VIEW * limit else limit
 
 
 def _describe(
