@@ -14,7 +14,7 @@ from mcclt.config import AgentConfig
 from mcclt.envs import make_vec
 from mcclt.experiments.bench import TIMED, best_of, gemm_peak
 from mcclt.method import critics
-from mcclt.method.critics import Sample
+from mcclt.method.critics import Batch
 from mcclt.method.learner import Learner
 
 STATES, WIDTH, OUTPUTS, ITERATIONS, TURNS = 4_000, 128, (8, 1), 80, 6
@@ -32,9 +32,9 @@ def main() -> None:
     env.close()
     state, obs, numbers = learner.init(jnp.uint32(0)), draw(STATES, inputs), draw(STATES)
     bars = learner.predict(state, obs).bars
-    sample = Sample(obs, numbers, numbers, numbers, numbers, bars, bars)
-    lesson = critics.divide(learner.critic, sample, jax.random.key(0))
-    fit = jax.jit(lambda s: learner.fit(s, lesson, ITERATIONS))
+    batch = Batch(obs, numbers, numbers, numbers, numbers, bars, bars)
+    batches = critics.divide(learner.critic, batch, jax.random.key(0))
+    fit = jax.jit(lambda s: learner.fit(s, batches, ITERATIONS))
 
     x = obs.T
     layers = [(draw(WIDTH, inputs), draw(WIDTH, WIDTH), draw(outputs, WIDTH)) for outputs in OUTPUTS]

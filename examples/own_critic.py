@@ -16,7 +16,7 @@ import tyro
 from mcclt import PPO, evaluate_policy
 from mcclt.config import VARIANTS
 from mcclt.method import losses, normal
-from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
+from mcclt.method.critics import CRITICS, Batch, Critic, Prediction
 from mcclt.method.nets import Params
 
 
@@ -44,13 +44,13 @@ class Gaussian(Critic):
         bars = mean[:, None] + std[:, None] * normal.z_table(self.config.n_quantiles)[None, :]
         return Prediction(bars, mean, std, error=std)
 
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Squared error for the mean, negative log-likelihood for the variance.
 
         The likelihood alone would divide the mean's error by σ², and so neglect the states it knows least.
         """
-        mean, variance = self.mean_and_variance(params, sample.obs)
-        squared = (mean - sample.returns) ** 2
+        mean, variance = self.mean_and_variance(params, batch.obs)
+        squared = (mean - batch.returns) ** 2
         return jnp.mean(squared + losses.gaussian_nll(jax.lax.stop_gradient(squared), variance))
 
 

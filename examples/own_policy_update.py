@@ -20,7 +20,7 @@ import tyro
 from mcclt import PPO, TRPO, Model, evaluate_policy
 from mcclt.config import AgentConfig
 from mcclt.method.nets import Params, Policy
-from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch
 
 
 class KlPenalty:
@@ -34,17 +34,17 @@ class KlPenalty:
         """Adam's moments and the first β."""
         return self.optimiser.init(params), jnp.ones(())
 
-    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, batch: PolicyBatch) -> tuple[Params, Any, dict[str, jax.Array]]:
         """`policy_iterations` steps, then a new β."""
         moments, beta = opt_state
-        old = self.policy.distribution(params, sample.obs)
-        log_prob_old = self.policy.log_prob(old, sample.action)
+        old = self.policy.distribution(params, batch.obs)
+        log_prob_old = self.policy.log_prob(old, batch.action)
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            new = self.policy.distribution(params, sample.obs)
-            ratio = jnp.exp(self.policy.log_prob(new, sample.action) - log_prob_old)
+            new = self.policy.distribution(params, batch.obs)
+            ratio = jnp.exp(self.policy.log_prob(new, batch.action) - log_prob_old)
             kl = jnp.mean(self.policy.kl(old, new))
-            return beta * kl - jnp.mean(sample.weight * ratio * sample.advantage), kl
+            return beta * kl - jnp.mean(batch.weight * ratio * batch.advantage), kl
 
         def step(_: int, carry: tuple[Params, Any]) -> tuple[Params, Any]:
             params, moments = carry

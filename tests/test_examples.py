@@ -30,8 +30,8 @@ from mcclt.envs import ENGINES, make_vec
 from mcclt.envs.tasks import TASKS, Physics
 from mcclt.errors import MissingExtraError
 from mcclt.method import nets
-from mcclt.method.critics import CRITICS, Sample
-from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample
+from mcclt.method.critics import CRITICS, Batch
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch
 from mcclt.method.weighting import WEIGHTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -187,7 +187,7 @@ def check_own_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     side = rng.choice([-1.0, 1.0], size=(2_000, 1))
     returns = np.where(side[:, 0] > 0, 3 + 2 * rng.standard_normal(2_000), -1 + 0.5 * rng.standard_normal(2_000))
     nothing = jnp.zeros(2_000)
-    sample = Sample(jnp.asarray(side), jnp.asarray(returns), nothing, nothing, nothing, nothing, nothing)
+    sample = Batch(jnp.asarray(side), jnp.asarray(returns), nothing, nothing, nothing, nothing, nothing)
     (params,) = critic.init(jax.random.key(0), 1)
     optimiser = optax.adam(1e-2)
 
@@ -232,7 +232,7 @@ def check_own_policy_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     obs = np.linspace(-1, 1, 50)[:, None]
     action = np.random.default_rng(0).normal(size=(50, 1))
     advantage = action[:, 0] / action.std()
-    sample = PolicySample(*map(jnp.asarray, (obs, action, advantage, np.ones(50))))
+    sample = PolicyBatch(*map(jnp.asarray, (obs, action, advantage, np.ones(50))))
     params = policy.init(jax.random.key(0), 1, AgentConfig())
     for rate, beta in ((0.1, 2.0), (1e-6, 0.5)):
         update = module.KlPenalty(AgentConfig(learning_rate=rate, policy_iterations=10), policy)
@@ -258,16 +258,16 @@ def check_tune_with_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     class Second(optuna.pruners.BasePruner):
         """Prunes the second trial at its first report."""
 
-        def prune(self, study: Any, trial: Any) -> bool:
+        def prune(self, targets: Any, trial: Any) -> bool:
             return trial.number == 1
 
     module = load("tune_with_optuna")
     monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda **_: Second())
-    study = module.main(steps=640, steps_per_update=320, n_seeds=1, trials=2)
-    first, second = study.trials
+    targets = module.main(steps=640, steps_per_update=320, n_seeds=1, trials=2)
+    first, second = targets.trials
     assert (first.state.name, second.state.name) == ("COMPLETE", "PRUNED")
     assert list(first.intermediate_values) == [320, 640] and list(second.intermediate_values) == [320]
-    assert first.value == first.intermediate_values[640] == study.best_value
+    assert first.value == first.intermediate_values[640] == targets.best_value
     # What is reported is the mean over seeds, at evaluations alone.
     trial = optuna.create_study(direction="maximize").ask()
     report = module.ReportToOptuna(trial)

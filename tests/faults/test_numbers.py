@@ -15,7 +15,7 @@ import pytest
 from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
-from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.method.learner import Learner, Rollout, TrainState
 from mcclt.method.policy_updates import POLICY_UPDATES
 from mcclt.method.weighting import WEIGHTINGS
 
@@ -103,5 +103,5 @@ def test_every_number_stays_finite(algo: str, critic: str, weighting: str) -> No
                 assert state.skipped == 0, f"nothing is wrong with {name}"
 
 
-def drifted(state: AgentState, log_std: float) -> AgentState:
+def drifted(state: TrainState, log_std: float) -> TrainState:
     return replace(state, policy=state.policy | {"log_std": jnp.full_like(state.policy["log_std"], log_std)})

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from mcclt.config import AgentConfig
 from mcclt.method import optimisers
-from mcclt.method.critics import CRITICS, Critic, Prediction, Sample, divide, fit, total_loss
+from mcclt.method.critics import CRITICS, Batch, Critic, Prediction, divide, fit, total_loss
 from mcclt.method.nets import count
 
 OBS, BATCH, N = 3, 15, 4
@@ -23,11 +23,11 @@ def critic_of(name, **settings) -> Critic:
     return CRITICS[name](AgentConfig(critic=name, critic_hidden=(4,), **({"n_quantiles": N} | settings)))
 
 
-def random_sample(seed=0) -> Sample:
+def random_sample(seed=0) -> Batch:
     rng = np.random.default_rng(seed)
     arrays = [rng.normal(size=(BATCH, OBS))] + [2 * rng.normal(size=BATCH) for _ in range(3)]
     arrays += [0.9 * (rng.random(BATCH) < 0.7), rng.normal(size=(BATCH, N)), rng.normal(size=(BATCH, N))]
-    return Sample(*(a.astype(np.float32) for a in arrays))
+    return Batch(*(a.astype(np.float32) for a in arrays))
 
 
 def float64(tree):
@@ -176,7 +176,7 @@ def test_loss_and_gradient_against_float64(case, weights):
     if weights:
         sample = sample._replace(weight=np.linspace(0.5, 1.5, BATCH, dtype=np.float32))
     params = critic.init_member(jax.random.key(3), OBS)
-    s = Sample(*float64(tuple(sample)))
+    s = Batch(*float64(tuple(sample)))
     if name in ("normal", "hl_gauss"):
         critic, params = floor_half_of_the_states(critic, params, s)
     exact = float64(params)
@@ -308,7 +308,7 @@ def test_fit_is_adam():
     params = critic.init(jax.random.key(4), OBS)
     start = optimisers.ADAM.init(params)
     got, _ = jax.jit(lambda p, o, s: fit(critic, p, o, (s,), 3))(params, start, sample)
-    theta, s = float64(params[0]), Sample(*float64(tuple(sample)))
+    theta, s = float64(params[0]), Batch(*float64(tuple(sample)))
     np.testing.assert_allclose(total_loss(critic, params, (sample,)), squared(theta, s, None, None), rtol=1e-5)
     m = v = jax.tree.map(np.zeros_like, theta)
     for t in (1, 2, 3):
@@ -343,7 +343,7 @@ def test_members_see_disjoint_parts_redrawn_by_key():
     critic = Recorder(AgentConfig())
     rows = jnp.arange(13.0)
     blank = jnp.zeros((13, 1))
-    sample = Sample(rows[:, None], jnp.ones(13), rows, rows, rows, blank, blank)
+    sample = Batch(rows[:, None], jnp.ones(13), rows, rows, rows, blank, blank)
     params = critic.init(jax.random.key(0), 1)
 
     @jax.jit
@@ -470,7 +470,7 @@ def test_a_histogram_learns_the_distribution_of_returns():
     critic = critic_of("hl_gauss", value_bins=51, value_max=10.0, n_quantiles=8, critic_learning_rate=0.03)
     returns = 2 + norm.ppf((np.arange(200) + 0.5) / 200)
     number = jnp.asarray(returns, jnp.float32)
-    sample = Sample(jnp.ones((200, OBS)), number, number, number, number, jnp.zeros((200, 8)), jnp.zeros((200, 8)))
+    sample = Batch(jnp.ones((200, OBS)), number, number, number, number, jnp.zeros((200, 8)), jnp.zeros((200, 8)))
     params = critic.init(jax.random.key(1), OBS)
     learn = jax.jit(lambda params: fit(critic, params, optimisers.ADAM.init(params), (sample,), 600)[0])
     told = jax.jit(critic.predict)(learn(params), sample.obs[:1])

@@ -242,15 +242,15 @@ def test_a_critic_is_told_how_much_states_count(critic):
     """1/(1 + vT) over its mean, v the variance it predicted before the update, T by a root search in float64."""
     learner, rollout = learner_of(critic=critic, critic_w_tar=0.6, members=2), rollout_of()
     state = learner.init(jnp.uint32(0))
-    lesson = alone.study(learner, state, rollout).lesson
-    without = jax.eval_shape(learner_of(critic=critic, members=2).study, state, rollout).lesson
+    batches = alone.prepare(learner, state, rollout).critic_batches
+    without = jax.eval_shape(learner_of(critic=critic, members=2).prepare, state, rollout).critic_batches
     assert [part.weight for part in without] == [None] * 2
     variance = np.asarray(learner.critic.predict(state.critic, rollout.obs.reshape(-1, OBS)).std, np.float64) ** 2
     t = brentq(lambda t: np.mean(1 / (1 + variance * t)) - 0.6, 1e-12, 1e12, xtol=1e-15)
     expected = dict(
         zip(map(bytes, np.asarray(rollout.obs).reshape(-1, OBS)), 1 / (1 + variance * t) / 0.6, strict=True)
     )
-    for part in lesson:  # each member's own part has the weights of its own states
+    for part in batches:  # each member's own part has the weights of its own states
         own = [expected[bytes(obs)] for obs in np.asarray(part.obs)]
         np.testing.assert_allclose(part.weight, own, rtol=3e-3)
 
@@ -322,9 +322,9 @@ def test_where_weights_act(site, weighting):
     learner = learner_of(critic="quantile", weighting=weighting, weight_site=site)
     rollout = rollout_of(4)
     state = learner.init(jnp.uint32(0))
-    study, predict = alone.study(learner, state, rollout), jax.jit(learner.predict)
+    targets, predict = alone.prepare(learner, state, rollout), jax.jit(learner.predict)
     now, after = (predict(state, x.reshape(-1, OBS)) for x in (rollout.obs, rollout.next_obs))
-    raw = lambda e: 0.8 / (1 + np.exp(np.asarray(e, np.float64) * float(study.temperature))) + 0.6  # noqa: E731
+    raw = lambda e: 0.8 / (1 + np.exp(np.asarray(e, np.float64) * float(targets.temperature))) + 0.6  # noqa: E731
     w, w_next = (raw(p.error).reshape(T, E) if weighting == "accuracy" else np.ones((T, E)) for p in (now, after))
     # After a termination there is no state to weigh: w_{t+1} = 1, as in the authors' code. With w = 1 everywhere δ is
     # scaled by (γ + 1)/2 = .995: what the authors' code does "without w".
@@ -333,7 +333,7 @@ def test_where_weights_act(site, weighting):
         np.testing.assert_allclose(factor, 0.995)
     value, next_value = (np.asarray(p.mean, np.float64).reshape(T, E) for p in (now, after))
     advantage, _ = numpy_targets(rollout, value, next_value, factor, 0.97)
-    sample = study.sample
+    sample = targets.policy_batch
     normalised = (advantage - advantage.mean()) / advantage.std()
     np.testing.assert_allclose(sample.advantage, normalised.ravel(), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(sample.weight, w.ravel() if site == "objective" else np.ones(T * E), rtol=1e-3)

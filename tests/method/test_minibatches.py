@@ -13,11 +13,11 @@ from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import ConfigError
 from mcclt.method import optimisers
-from mcclt.method.critics import CRITICS, Sample, fit
+from mcclt.method.critics import CRITICS, Batch, fit
 from mcclt.method.learner import Learner, Rollout
 from mcclt.method.minibatches import shuffled
 from mcclt.method.nets import Gaussian
-from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, Ppo
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch, Ppo
 from mcclt.method.settings import Structure, numbers
 from mcclt.training.fitting import Fit, Learnt
 from mcclt.training.population import Improve
@@ -76,7 +76,7 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
     rng = np.random.default_rng(0)
     obs, returns = rng.normal(size=(11, OBS)).astype(np.float32), rng.normal(size=11).astype(np.float32)
     none = jnp.zeros(11)
-    sample = Sample(jnp.asarray(obs), jnp.asarray(returns), none, none, none, none[:, None], none[:, None])
+    sample = Batch(jnp.asarray(obs), jnp.asarray(returns), none, none, none, none[:, None], none[:, None])
     params, key = critic.init(jax.random.key(1), OBS), jax.random.key(2)
     got, _ = fit(critic, params, optimisers.ADAM.init(params), (sample,), 2, key)
 
@@ -110,9 +110,9 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
 def test_pieces_come_to_the_same_as_the_whole(critic):
     learner = learner_of(critic=critic, members={"plain": 1, "ensemble": 2}[critic])
     agents = jax.tree.map(lambda x: np.asarray(x)[None], learner.init(jnp.uint32(0)))
-    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollout_of(1)})["a"]
-    whole = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 1)]).states["a"]
-    halves = Learnt({"a": state}, {"a": lesson}, [Fit.of(learner, ("a",), 2)]).states["a"]
+    state, batches, _ = Improve({"a": learner})({"a": agents}, {"a": rollout_of(1)})["a"]
+    whole = Learnt({"a": state}, {"a": batches}, [Fit.of(learner, ("a",), 1)]).states["a"]
+    halves = Learnt({"a": state}, {"a": batches}, [Fit.of(learner, ("a",), 2)]).states["a"]
     assert_close(halves, whole)
 
 
@@ -126,7 +126,7 @@ def ppo_problem():
     obs = jnp.asarray(rng.normal(size=(12, OBS)), jnp.float32)
     action = policy.sample(params, obs, policy.noise(jax.random.key(1), (12,)))
     advantage, weight = (jnp.asarray(x, jnp.float32) for x in (rng.normal(size=12), rng.uniform(0.6, 1, 12)))
-    return policy, params, PolicySample(obs, action, advantage, weight, jax.random.key(3))
+    return policy, params, PolicyBatch(obs, action, advantage, weight, jax.random.key(3))
 
 
 @functools.cache
@@ -140,7 +140,7 @@ def program(structure: Structure, policy: Gaussian):
     return jax.jit(update)
 
 
-def run_ppo(size: int | None, sample: PolicySample | None = None, **settings):
+def run_ppo(size: int | None, sample: PolicyBatch | None = None, **settings):
     policy, params, own = ppo_problem()
     config = AgentConfig(**({"minibatch_size": size, "policy_iterations": 5} | settings))
     update = program(Structure.of(config, "policy"), policy)

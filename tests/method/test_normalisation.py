@@ -173,8 +173,8 @@ def test_an_update_sees_what_was_acted_on_and_then_absorbs_it() -> None:
     learner = learner_of(critic="plain", policy_iterations=1)
     first, second = rollout_of(0), rollout_of(1)
     (fresh, _), (once, _), (state, metrics) = (updated(learner, *some) for some in ((), (first,), (first, second)))
-    study, predict = functools.partial(alone.study, learner), jax.jit(learner.predict)
-    seen = [study(agent, rollout).sample for agent, rollout in ((fresh, first), (once, second))]
+    prepare, predict = functools.partial(alone.prepare, learner), jax.jit(learner.predict)
+    seen = [prepare(agent, rollout).policy_batch for agent, rollout in ((fresh, first), (once, second))]
     assert metrics["train/approx_kl"] == 0, "at the first iteration the policy is the one that acted"
     np.testing.assert_allclose(seen[0].obs, np.asarray(first.obs).reshape(-1, OBS).clip(-CLIP, CLIP), rtol=1e-6)
     before = np.asarray(first.obs, np.float64).reshape(-1, OBS)
@@ -183,13 +183,13 @@ def test_an_update_sees_what_was_acted_on_and_then_absorbs_it() -> None:
     both = np.concatenate([before, np.asarray(second.obs).reshape(-1, OBS)])
     np.testing.assert_allclose(state.norm.obs.mean, both.mean(0), rtol=1e-5)
 
-    lesson = study(state, second).lesson
+    batches = prepare(state, second).critic_batches
     norm = normalisation.absorb_rewards(state.norm, second.reward, second.terminated | second.truncated, GAMMA)
     unit = float(normalisation.scale_of(norm.returns))
     assert unit != normalisation.scale_of(state.norm.returns)
-    np.testing.assert_allclose(lesson[0].reward, np.asarray(second.reward).reshape(-1) / unit, rtol=1e-5)
+    np.testing.assert_allclose(batches[0].reward, np.asarray(second.reward).reshape(-1) / unit, rtol=1e-5)
     # The old critic's values, in the unit of this update; the true successor's, by the same statistics, as well.
-    for bars, obs in ((lesson[0].bars, second.obs), (lesson[0].next_bars, second.next_obs)):
+    for bars, obs in ((batches[0].bars, second.obs), (batches[0].next_bars, second.next_obs)):
         believed = predict(state, obs.reshape(-1, OBS))
         np.testing.assert_allclose(bars, believed.bars / unit, rtol=1e-4, atol=1e-6)
 

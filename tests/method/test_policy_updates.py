@@ -9,7 +9,7 @@ import pytest
 
 from mcclt.config import AgentConfig
 from mcclt.method.nets import Categorical, Gaussian
-from mcclt.method.policy_updates import PolicySample, Ppo, Trpo
+from mcclt.method.policy_updates import PolicyBatch, Ppo, Trpo
 
 BATCH, OBS = 15, 3
 
@@ -23,7 +23,7 @@ def problem(policy, seed=0):
     advantage = rng.normal(size=BATCH)
     advantage = (advantage - advantage.mean()) / advantage.std()
     weight = rng.uniform(0.6, 1.0, BATCH)
-    return params, jax.device_put(PolicySample(obs, action, *(x.astype(np.float32) for x in (advantage, weight))))
+    return params, jax.device_put(PolicyBatch(obs, action, *(x.astype(np.float32) for x in (advantage, weight))))
 
 
 class Exact:

@@ -35,21 +35,22 @@ def test_two_turns_by_hand(critic: str) -> None:
     state, rollout = learner.init(jnp.uint32(0)), rollout_of()
     found, metrics = alone.update(learner, state, rollout)
 
-    ppo, policy, opt, now, studies = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
+    ppo, policy, opt, now, prepared = Ppo(halves.config, halves.policy), state.policy, state.policy_opt, state, []
     slope, step = jax.jit(jax.grad(lambda p, s: ppo.loss(p, s)[0])), jax.jit(optimisers.step)
     old = None
     for _ in range(2):
-        studies.append(study := alone.study(halves, now, rollout))
-        sample = study.sample
+        prepared.append(targets := alone.prepare(halves, now, rollout))
+        sample = targets.policy_batch
         old = ppo.log_prob(policy, sample.obs, sample.action) if old is None else old
         policy, opt = step(policy, slope(policy, sample._replace(log_prob=old)), opt, 0.05, None)
-        now = alone.fit(halves, now, study.lesson)
+        now = alone.fit(halves, now, targets.critic_batches)
     assert_close((found.policy, found.policy_opt), (policy, opt))
     assert_close((found.critic, found.critic_opt), (now.critic, now.critic_opt))
-    assert found.update == 1 and found.temperature == studies[1].temperature
-    for name, value in studies[0].metrics.items():
+    assert found.update == 1 and found.temperature == prepared[1].temperature
+    for name, value in prepared[0].metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5)
-    assert np.abs(studies[0].sample.advantage - studies[1].sample.advantage).max() > 1e-3, "they were recomputed"
+    first, second = (targets.policy_batch.advantage for targets in prepared)
+    assert np.abs(first - second).max() > 1e-3, "they were recomputed"
     once, _ = alone.update(halves, state, rollout)
     assert any((a != b).any() for a, b in zip(leaves(found.policy), leaves(once.policy), strict=True))
 

@@ -7,41 +7,41 @@ import jax
 import numpy as np
 
 from mcclt.method import settings
-from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout, Study
+from mcclt.method.learner import Batches, Learner, Metrics, Rollout, Targets, TrainState
 from mcclt.training.fitting import Learnt, fits_of
 from mcclt.training.population import Improve, Program
 
 
-def init(learner: Learner, agents: int) -> AgentState:
+def init(learner: Learner, agents: int) -> TrainState:
     """Fresh agents of the first seeds, stacked."""
     return Program(learner.key("init"), learner.init).mapped()(
         np.arange(agents, dtype=np.uint32), jax.tree.map(lambda x: np.full(agents, x), settings.numbers(learner.config))
     )
 
 
-def study(learner: Learner, state: AgentState, rollout: Rollout) -> Study:
-    """What `Learner.study` finds for one, without the key of minibatches."""
+def prepare(learner: Learner, state: TrainState, rollout: Rollout) -> Targets:
+    """What `Learner.prepare` finds for one, without the key of minibatches."""
     args = jax.tree.map(lambda x: np.asarray(x)[None], (replace(state, policy=None, policy_opt=None), rollout))
-    found = Program(learner.key("study"), learner.study).mapped()(*args)
-    return jax.tree.map(lambda x: np.asarray(x)[0], found._replace(sample=found.sample._replace(key=None)))
+    found = Program(learner.key("prepare"), learner.prepare).mapped()(*args)
+    return jax.tree.map(lambda x: np.asarray(x)[0], found._replace(policy_batch=found.policy_batch._replace(key=None)))
 
 
-def fit(learner: Learner, state: AgentState, lesson: Lesson) -> AgentState:
-    """One whose critic has learnt a lesson."""
-    states, lessons = jax.tree.map(lambda x: np.asarray(x)[None], (state, lesson))
+def fit(learner: Learner, state: TrainState, batches: Batches) -> TrainState:
+    """One whose critic has learnt from its batches."""
+    states, batches = jax.tree.map(lambda x: np.asarray(x)[None], (state, batches))
     return jax.tree.map(
-        lambda x: np.asarray(x)[0], Learnt({"it": states}, {"it": lessons}, fits_of({"it": learner}, 1)).states["it"]
+        lambda x: np.asarray(x)[0], Learnt({"it": states}, {"it": batches}, fits_of({"it": learner}, 1)).states["it"]
     )
 
 
-def updates(learner: Learner, states: AgentState, rollouts: Rollout) -> tuple[AgentState, Metrics]:
+def updates(learner: Learner, states: TrainState, rollouts: Rollout) -> tuple[TrainState, Metrics]:
     """What `Learner.update` says to agents stacked, as training does it."""
     own = {"it": learner}
-    better, lesson, metrics = Improve(own)({"it": states}, {"it": rollouts})["it"]
-    return Learnt({"it": better}, {"it": lesson}, fits_of(own, 1)).states["it"], metrics
+    better, batches, metrics = Improve(own)({"it": states}, {"it": rollouts})["it"]
+    return Learnt({"it": better}, {"it": batches}, fits_of(own, 1)).states["it"], metrics
 
 
-def update(learner: Learner, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+def update(learner: Learner, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
     """What it says to one; arrays are NumPy's."""
     stacked = jax.tree.map(lambda x: np.asarray(x)[None], (state, rollout))
     found: Any = updates(learner, *stacked)

@@ -11,7 +11,7 @@ import pytest
 import alone
 from mcclt.envs.api import EnvSpec
 from mcclt.method.critics import CRITICS
-from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.method.learner import Learner, Rollout, TrainState
 from mcclt.training.fitting import Fit, Learnt
 from mcclt.training.population import Improve
 from probes import agent
@@ -38,19 +38,19 @@ def rollouts() -> Rollout:
     return Rollout(draw(3), draw(2), draw(), none, none, draw(3))
 
 
-def improved(learner: Learner) -> tuple[AgentState, Any, AgentState]:
-    """Agents between the halves of an update, their lesson, and the same update in one go."""
+def improved(learner: Learner) -> tuple[TrainState, Any, TrainState]:
+    """Agents between the halves of an update, their batches, and the same update in one go."""
     agents = alone.init(learner, AGENTS)
-    state, lesson, _ = Improve({"a": learner})({"a": agents}, {"a": rollouts()})["a"]
-    return state, lesson, alone.updates(learner, agents, rollouts())[0]
+    state, batches, _ = Improve({"a": learner})({"a": agents}, {"a": rollouts()})["a"]
+    return state, batches, alone.updates(learner, agents, rollouts())[0]
 
 
 @EVERY_CRITIC
 def test_pieces_come_to_the_same_as_the_whole(critic: str) -> None:
     learner = learner_of(critic=critic)
-    state, lesson, whole = improved(learner)
+    state, batches, whole = improved(learner)
     fit = Fit.of(learner, ("a",), 3)
-    learnt = Learnt({"a": state}, {"a": lesson}, [fit])
+    learnt = Learnt({"a": state}, {"a": batches}, [fit])
     assert_close(learnt.policies[0], whole.policy, rtol=1e-5)  # at once
     learnt.go_on()
     moved = [
@@ -72,9 +72,9 @@ def test_pieces_are_of_equal_size(iterations: int, most: int, pieces: int) -> No
 
 def test_groups_are_fitted_in_any_order() -> None:
     learner = learner_of(critic="plain")
-    state, lesson, whole = improved(learner)
+    state, batches, whole = improved(learner)
     fits = [Fit.of(learner, ("a",), 2), Fit.of(learner, ("b",), 3)]
-    learnt = Learnt({"a": state, "b": state}, {"a": lesson, "b": lesson}, fits)
+    learnt = Learnt({"a": state, "b": state}, {"a": batches, "b": batches}, fits)
     learnt.go_on(learnt.under_way[1])
     learnt.go_on()
     assert [work.left for work in learnt.under_way] == [1, 2]
@@ -84,10 +84,10 @@ def test_groups_are_fitted_in_any_order() -> None:
 @EVERY_CRITIC
 def test_a_critic_that_would_not_be_finite_is_dropped_and_counted(critic: str) -> None:
     learner = learner_of(critic=critic)
-    state, lesson, _ = improved(learner)
-    returns = [part.returns.at[1].set(jnp.inf) for part in lesson]  # of the second agent
-    advantage = [part.advantage.at[1].set(jnp.inf) for part in lesson]
-    spoilt = tuple(p._replace(returns=r, advantage=a) for p, r, a in zip(lesson, returns, advantage, strict=True))
+    state, batches, _ = improved(learner)
+    returns = [part.returns.at[1].set(jnp.inf) for part in batches]  # of the second agent
+    advantage = [part.advantage.at[1].set(jnp.inf) for part in batches]
+    spoilt = tuple(p._replace(returns=r, advantage=a) for p, r, a in zip(batches, returns, advantage, strict=True))
     got = Learnt({"a": state}, {"a": spoilt}, [Fit.of(learner, ("a",), 3)]).states["a"]
     assert got.skipped.tolist() == [0, 1]
     old, new = ((one.critic, one.critic_opt) for one in (state, got))

@@ -72,7 +72,7 @@ def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("studied", "stepped"),
+    ("prepared", "stepped"),
     [
         ([("ppo-plain", "ppo-bold")], [("ppo-plain", "ppo-bold")]),
         pytest.param(
@@ -86,21 +86,21 @@ def test_together_gives_each_group_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 def test_groups_learn_together_what_they_learn_alone(
     learners: dict[str, Learner],
     monkeypatch: pytest.MonkeyPatch,
-    studied: list[tuple[str, ...]],
+    prepared: list[tuple[str, ...]],
     stepped: list[tuple[str, ...]],
 ) -> None:
-    some = {name: learner for name, learner in learners.items() if any(name in names for names in studied)}
+    some = {name: learner for name, learner in learners.items() if any(name in names for names in prepared)}
     agents = {name: alone.init(learner, AGENTS) for name, learner in some.items()}
     on_their_own = {name: alone.updates(learner, agents[name], rollouts()) for name, learner in some.items()}
     on_gpus_path(monkeypatch)
     improve = Improve(some)
     improved = improve(agents, {name: rollouts() for name in some})
-    assert [names for names, _ in improve.study.programs] == studied
+    assert [names for names, _ in improve.prepare.programs] == prepared
     assert [names for names, _ in improve.step.programs] == stepped
-    states, lessons = ({name: x[k] for name, x in improved.items()} for k in (0, 1))
+    states, batches = ({name: x[k] for name, x in improved.items()} for k in (0, 1))
     fits = fits_of(some, 4)
-    assert [(fit.groups, fit.pieces) for fit in fits] == [(names, 4 // len(studied)) for names in studied]
-    found = Learnt(states, lessons, fits).states
+    assert [(fit.groups, fit.pieces) for fit in fits] == [(names, 4 // len(prepared)) for names in prepared]
+    found = Learnt(states, batches, fits).states
     for name, (state, metrics) in on_their_own.items():
         assert jax.tree.structure(found[name]) == jax.tree.structure(state)
         for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(state), strict=True):
@@ -113,7 +113,7 @@ def test_groups_learn_together_what_they_learn_alone(
 
 def test_on_a_cpu_groups_are_mapped_one_by_one(learners: dict[str, Learner]) -> None:
     improve = Improve(learners)
-    assert [names for names, _ in improve.study.programs] == [(name,) for name in learners]
+    assert [names for names, _ in improve.prepare.programs] == [(name,) for name in learners]
     programs = {names: program for names, program in improve.step.programs}
     assert programs["ppo-mcclt",] is programs["ppo-plain",] is programs["ppo-bold",], "the policy's step, compiled once"
     assert programs["trpo-mcclt",] is not programs["ppo-mcclt",]

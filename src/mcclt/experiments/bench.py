@@ -31,10 +31,10 @@ from mcclt.envs import make_vec
 from mcclt.envs.api import available_cores
 from mcclt.experiments.workers import Processes
 from mcclt.method import critics, nets
-from mcclt.method.critics import Sample
-from mcclt.method.learner import AgentState, Learner, Lesson
+from mcclt.method.critics import Batch
+from mcclt.method.learner import Batches, Learner, TrainState
 from mcclt.method.nets import Params
-from mcclt.method.policy_updates import PolicySample
+from mcclt.method.policy_updates import PolicyBatch
 from mcclt.training import plugins
 from mcclt.training.population import on_cpu
 from mcclt.training.trainer import Trainer
@@ -174,23 +174,23 @@ def time_variants(
     return raw, peak, rows
 
 
-def material(learner: Learner, size: int) -> tuple[AgentState, Lesson, PolicySample]:
+def material(learner: Learner, size: int) -> tuple[TrainState, Batches, PolicyBatch]:
     """A new agent, and random numbers of the shape of what its critic and its policy learn from."""
     rng, key = np.random.default_rng(0), jax.random.key(0)
     obs = jnp.asarray(rng.normal(size=(size, learner.obs_size)), jnp.float32)
     numbers = jnp.asarray(rng.normal(size=size), jnp.float32)
     state = learner.init(jnp.uint32(0))
     bars = learner.predict(state, obs).bars
-    lesson = critics.divide(learner.critic, Sample(obs, numbers, numbers, numbers, numbers, bars, bars), key)
+    batches = critics.divide(learner.critic, Batch(obs, numbers, numbers, numbers, numbers, bars, bars), key)
     action = learner.policy.sample(state.policy, obs, learner.policy.noise(key, (size,)))
-    return state, lesson, PolicySample(obs, action, numbers, jnp.ones(size), key)
+    return state, batches, PolicyBatch(obs, action, numbers, jnp.ones(size), key)
 
 
 def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, float]:
     """Seconds of the policy's and the critic's update alone."""
-    state, lesson, sample = jax.jit(functools.partial(material, learner, size))()
-    fit = jax.jit(lambda s: learner.fit(s, lesson, learner.config.critic_iterations))
-    improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, sample))
+    state, batches, batch = jax.jit(functools.partial(material, learner, size))()
+    fit = jax.jit(lambda s: learner.fit(s, batches, learner.config.critic_iterations))
+    improve = jax.jit(lambda s: learner.policy_update_of(s.numbers).update(s.policy, s.policy_opt, batch))
     predict = jax.jit(learner.predict)
     policy = best_of(lambda: improve(state), 3)
     if learner.config.algo == "ppo":  # per iteration (one more than counted: the last finds the limit crossed)
@@ -199,7 +199,7 @@ def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, floa
     return {
         "policy": policy,
         "critic": best_of(lambda: fit(state), 3),
-        "values": 2 * best_of(lambda: predict(state, sample.obs), 5),
+        "values": 2 * best_of(lambda: predict(state, batch.obs), 5),
     }
 
 
@@ -208,18 +208,18 @@ def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
 
     TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
     """
-    state, lesson, sample = jax.eval_shape(functools.partial(material, learner, size))
+    state, batches, batch = jax.eval_shape(functools.partial(material, learner, size))
     policy, critic, config = learner.policy, learner.critic, learner.config
 
     def flops(function: Callable[..., Any], *args: Any) -> float:
         return _products(jax.make_jaxpr(function)(*args).jaxpr)
 
-    def log_prob(params: Params, sample: PolicySample) -> jax.Array:
-        return jnp.sum(policy.log_prob(policy.distribution(params, sample.obs), sample.action))
+    def log_prob(params: Params, batch: PolicyBatch) -> jax.Array:
+        return jnp.sum(policy.log_prob(policy.distribution(params, batch.obs), batch.action))
 
-    fit = flops(jax.grad(functools.partial(critics.total_loss, critic)), state.critic, lesson)
-    values = flops(critic.predict, state.critic, sample.obs)
-    forward, both = flops(log_prob, state.policy, sample), flops(jax.grad(log_prob), state.policy, sample)
+    fit = flops(jax.grad(functools.partial(critics.total_loss, critic)), state.critic, batches)
+    values = flops(critic.predict, state.critic, batch.obs)
+    forward, both = flops(log_prob, state.policy, batch), flops(jax.grad(log_prob), state.policy, batch)
     steps = both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
     return config.critic_iterations * fit + 2 * values + steps + 2 * forward
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs.api import EnvSpec
-from mcclt.method.critics import Sample, divide, total_loss
+from mcclt.method.critics import Batch, divide, total_loss
 from mcclt.method.learner import Learner
 
 SHARE = 0.5
@@ -24,7 +24,7 @@ def agent_bytes(config: RunConfig, agent: AgentConfig, spec: EnvSpec) -> int:
     def backward(key: jax.Array, obs: jax.Array, number: jax.Array) -> object:
         params = critic.init(key, spec.obs_size)
         bars = critic.predict(params, obs).bars
-        parts = divide(critic, Sample(obs, number, number, number, number, bars, bars), key)
+        parts = divide(critic, Batch(obs, number, number, number, number, bars, bars), key)
         return jax.vjp(lambda params: total_loss(critic, params, parts), params)[1]
 
     kept = jax.eval_shape(backward, jax.random.key(0), jnp.zeros((batch, spec.obs_size)), jnp.zeros(batch))

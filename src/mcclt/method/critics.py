@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     """[B] how badly the critic thinks it predicts; 0 where it has no such measure."""
 
 
-class Sample(NamedTuple):
+class Batch(NamedTuple):
     """What a critic may learn from: one row per state of the batch."""
 
     obs: jax.Array
@@ -68,7 +68,7 @@ class Critic(abc.ABC):
     error_name: str = "Error"
     """What a page calls it."""
     weighs_states: bool = False
-    """Whether it has a spread, and its loss counts states by `Sample.weight`."""
+    """Whether it has a spread, and its loss counts states by `Batch.weight`."""
     scales_residuals: bool = False
     """Whether its loss can measure residuals in units of a predicted deviation (`variance_scaling`)."""
     default_weighting: str
@@ -89,7 +89,7 @@ class Critic(abc.ABC):
         """The value distribution at obs [B, O], from all members together."""
 
     @abc.abstractmethod
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """The loss of one member on its part of the batch: a scalar."""
 
     def diagnostics(self, params: tuple[Params, ...], obs: jax.Array) -> dict[str, jax.Array]:
@@ -112,21 +112,21 @@ class Critic(abc.ABC):
         return nets.apply_mlp(params, obs, nets.ACTIVATIONS[self.config.critic_activation][1])
 
 
-def divide(critic: Critic, sample: Sample, key: jax.Array) -> tuple[Sample, ...]:
+def divide(critic: Critic, batch: Batch, key: jax.Array) -> tuple[Batch, ...]:
     """Each member's own part of a batch: disjoint, of equal size, redrawn every update.
 
     They are gathered, not masked, so K members cost about as much as one.
     """
     if critic.members == 1:
-        return (sample,)
-    size = sample.obs.shape[0]
+        return (batch,)
+    size = batch.obs.shape[0]
     order = jax.random.permutation(key, size)
     share = size // critic.members
     rows = [order[k * share : (k + 1) * share] for k in range(critic.members)]
-    return tuple(jax.tree.map(lambda x, r=r: x[r], sample) for r in rows)
+    return tuple(jax.tree.map(lambda x, r=r: x[r], batch) for r in rows)
 
 
-def total_loss(critic: Critic, params: tuple[Params, ...], parts: tuple[Sample, ...]) -> jax.Array:
+def total_loss(critic: Critic, params: tuple[Params, ...], parts: tuple[Batch, ...]) -> jax.Array:
     """The sum of the members' losses, each on its own part of the batch."""
     # A loop, not vmap: members share no parameter, and batched products are slower on a CPU.
     return sum((critic.loss(p, part) for p, part in zip(params, parts, strict=True)), start=jnp.zeros(()))
@@ -136,7 +136,7 @@ def fit(
     critic: Critic,
     params: tuple[Params, ...],
     opt_state: Any,
-    parts: tuple[Sample, ...],
+    parts: tuple[Batch, ...],
     iterations: int,
     key: jax.Array | None = None,
     progress: ArrayLike = 0.0,
@@ -157,7 +157,7 @@ def fit(
     config, size = critic.config, critic.config.minibatch_size
     rate = optimisers.decayed(config.critic_learning_rate, config.critic_learning_rate_end, progress)
 
-    def step(carry: tuple[Any, Any], parts: tuple[Sample, ...]) -> tuple[Any, Any]:
+    def step(carry: tuple[Any, Any], parts: tuple[Batch, ...]) -> tuple[Any, Any]:
         params, opt_state = carry
         grads = jax.grad(total_loss, argnums=1)(critic, params, parts)
         return optimisers.step(params, grads, opt_state, rate, config.max_grad_norm)
@@ -185,9 +185,9 @@ class _Scalar(Critic):
         """The members' values [B, K]."""
         return jnp.concatenate([self.network(p, obs) for p in params], axis=-1)
 
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Mean (V − G)² over the member's own part."""
-        return sample.mean((self.values((params,), sample.obs)[:, 0] - sample.returns) ** 2)
+        return batch.mean((self.values((params,), batch.obs)[:, 0] - batch.returns) ** 2)
 
 
 @final
@@ -259,20 +259,20 @@ class Quantile(_Bars):
         """The outputs."""
         return self.network(params, obs)
 
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Quantile Huber of eq. 8.
 
         `shifted`: bar i against q_i(s) + Â(s) (the authors' code). `bellman`: every bar i against every
         target atom r + γ q_j(s') (eq. 4 for V).
         """
-        bars = self.bars(params, sample.obs)  # [B, N]
+        bars = self.bars(params, batch.obs)  # [B, N]
         tau = normal.taus(self.config.n_quantiles)
         if self.config.qr_target == "shifted":
-            u = sample.bars + sample.advantage[:, None] - bars
-            return sample.mean(losses.quantile_huber(u, tau[None, :], self.config.kappa))
-        atoms = sample.reward[:, None] + sample.discount[:, None] * sample.next_bars
+            u = batch.bars + batch.advantage[:, None] - bars
+            return batch.mean(losses.quantile_huber(u, tau[None, :], self.config.kappa))
+        atoms = batch.reward[:, None] + batch.discount[:, None] * batch.next_bars
         u = atoms[:, None, :] - bars[:, :, None]  # [B, i, j]
-        return sample.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
+        return batch.mean(losses.quantile_huber(u, tau[None, :, None], self.config.kappa))
 
 
 class _Guided(_Bars):
@@ -343,25 +343,25 @@ class Normal(_Guided):
         """The outputs."""
         return self.raw(params, obs)
 
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Quantile Huber towards the guide (eq. 8) + Gaussian NLL of the variance (eq. 6).
 
         With `variance_scaling` its gradient is that of DSAC-T (Duan et al. 2025): over σ_ψ² of the state, times the
         mean σ_ψ² of the batch. So where it points does not depend on the unit of rewards, but for the variance's floor.
         """
         config = self.config
-        bars, variance = self.raw_and_variance(params, sample.obs)
-        error = jax.lax.stop_gradient(jnp.mean(bars, axis=-1) - sample.returns)
+        bars, variance = self.raw_and_variance(params, batch.obs)
+        error = jax.lax.stop_gradient(jnp.mean(bars, axis=-1) - batch.returns)
         sigma = jax.lax.stop_gradient(jnp.sqrt(variance))
-        guide = sample.returns[:, None] + sigma[:, None] * normal.z_table(config.n_quantiles)[None, :]
+        guide = batch.returns[:, None] + sigma[:, None] * normal.z_table(config.n_quantiles)[None, :]
         rho = losses.quantile_huber if config.guide == "quantile" else losses.symmetric_huber
         tau = normal.taus(config.n_quantiles)[None, :]
         nll = jnp.mean(losses.gaussian_nll(error**2, variance))
         if not config.variance_scaling:
-            return sample.mean(rho(guide - bars, tau, config.kappa)) + nll
+            return batch.mean(rho(guide - bars, tau, config.kappa)) + nll
         mean_variance = jnp.mean(sigma**2)
         unit = jnp.sqrt(sigma**2 + LEAST_SHARE * mean_variance)[:, None]
-        return mean_variance * (sample.mean(rho((guide - bars) / unit, tau, config.kappa)) + nll)
+        return mean_variance * (batch.mean(rho((guide - bars) / unit, tau, config.kappa)) + nll)
 
 
 @final
@@ -413,13 +413,13 @@ class HlGauss(_Guided):
         below = jax.scipy.special.ndtr((self.edges[None, :] - centre[:, None]) / sigma[:, None])
         return jnp.diff(below, axis=-1) / (below[:, -1:] - below[:, :1])
 
-    def loss(self, params: Params, sample: Sample) -> jax.Array:
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Cross-entropy towards the target + Gaussian NLL of the variance (eq. 6)."""
-        logits, variance = self.raw_and_variance(params, sample.obs)
-        target = jax.lax.stop_gradient(self.target(sample.returns, variance))
-        error = jax.lax.stop_gradient(self.moments(jax.nn.softmax(logits))[0] - sample.returns)
+        logits, variance = self.raw_and_variance(params, batch.obs)
+        target = jax.lax.stop_gradient(self.target(batch.returns, variance))
+        error = jax.lax.stop_gradient(self.moments(jax.nn.softmax(logits))[0] - batch.returns)
         cross_entropy = -jnp.sum(target * jax.nn.log_softmax(logits), axis=-1)
-        return sample.mean(cross_entropy) + jnp.mean(losses.gaussian_nll(error**2, variance))
+        return batch.mean(cross_entropy) + jnp.mean(losses.gaussian_nll(error**2, variance))
 
 
 CRITICS: dict[str, type[Critic]] = {

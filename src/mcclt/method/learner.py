@@ -16,22 +16,22 @@ from jax.flatten_util import ravel_pytree
 from mcclt.config import PARTS, AgentConfig
 from mcclt.errors import ConfigError, UnknownNameError
 from mcclt.method import advantages, critics, nets, normalisation, optimisers, settings
-from mcclt.method.critics import CRITICS, Critic, Prediction, Sample
+from mcclt.method.critics import CRITICS, Batch, Critic, Prediction
 from mcclt.method.nets import Actor, Array, Params, Policy
 from mcclt.method.normalisation import Normaliser
-from mcclt.method.policy_updates import POLICY_UPDATES, PolicySample, PolicyUpdate
+from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch, PolicyUpdate
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import Numbers, Structure
 from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting, shares
 
 Metrics = dict[str, jax.Array]
-Lesson = tuple[Sample, ...]
-"""What the members of a critic learn from, each from its own part."""
+Batches = tuple[Batch, ...]
+"""One batch per member of a critic."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class AgentState:
+class TrainState:
     """All that one agent is. A population holds these stacked: every leaf has a leading axis of agents."""
 
     seed: jax.Array
@@ -71,8 +71,8 @@ class Rollout:
     """[T, E, O] the true successor, also where the environment was reset."""
 
 
-class Seen(NamedTuple):
-    """A rollout as one agent sees it: normalised, where it does that."""
+class NormalisedRollout(NamedTuple):
+    """A flat rollout, with observations and rewards normalised where the agent does that."""
 
     obs: jax.Array
     """[B, O] as the policy saw them."""
@@ -86,19 +86,17 @@ class Seen(NamedTuple):
     """[] the critic's values times this are in that unit; none where no unit changes."""
 
 
-class Study(NamedTuple):
-    """What one agent makes of a rollout by what its critic says of it."""
+class Targets(NamedTuple):
+    """What one agent learns from, made from a rollout and the critic's predictions."""
 
-    sample: PolicySample
-    """For the policy."""
-    lesson: Lesson
-    """For the critic."""
+    policy_batch: PolicyBatch
+    critic_batches: Batches
     temperature: jax.Array
     norm: Normaliser
     metrics: Metrics
 
-    def noted_in(self, state: AgentState) -> AgentState:
-        """The agent with what needs no learning."""
+    def applied_to(self, state: TrainState) -> TrainState:
+        """The agent with the temperature and the running statistics of this rollout."""
         return replace(state, temperature=self.temperature, norm=self.norm)
 
 
@@ -159,7 +157,7 @@ def policy_for(spec: Spaces, config: AgentConfig) -> Policy:
 STEPS = {
     "init": ("policy", "critic", "targets"),
     "take_turns": ("policy", "critic", "weights", "targets"),
-    "study": ("critic", "weights", "targets"),
+    "prepare": ("critic", "weights", "targets"),
     "step_policy": ("policy",),
     "fit": ("critic",),
 }
@@ -257,13 +255,13 @@ class Learner:
                 f"recompute_advantages needs an algo that learns in epochs, and {self.config.algo!r} does not."
             )
 
-    def init(self, seed: jax.Array, numbers: Numbers | None = None) -> AgentState:
+    def init(self, seed: jax.Array, numbers: Numbers | None = None) -> TrainState:
         """A new agent; with the numbers of its own configuration, unless others are given."""
         numbers = settings.numbers(self.config) if numbers is None else numbers
         own = self.settings("policy", numbers)
         policy = self.policy.init(stream(seed, Purpose.POLICY_INIT), self.obs_size, own)
         critic = self.critic_of(numbers).init(stream(seed, Purpose.CRITIC_INIT), self.obs_size)
-        return AgentState(
+        return TrainState(
             seed=jnp.asarray(seed, jnp.uint32),
             update=jnp.zeros((), jnp.int32),
             numbers=numbers,
@@ -283,7 +281,7 @@ class Learner:
         """The parameters of `actor`, from the policies and statistics of agents stacked."""
         return normalisation.acting(policy, norm, self.obs_size) if self.config.normalize_obs else policy
 
-    def predict(self, state: AgentState, obs: jax.Array) -> Prediction:
+    def predict(self, state: TrainState, obs: jax.Array) -> Prediction:
         """The critic's value distribution at raw observations [B, O], in the task's own rewards.
 
         But `error` stays in the unit that the critic learns in: the temperature is in it, so `weights` wants it.
@@ -292,77 +290,78 @@ class Learner:
         returns = state.norm.returns
         return prediction if returns is None else in_unit(prediction, normalisation.scale_of(returns))
 
-    def _believe(self, state: AgentState, obs: jax.Array) -> Prediction:
+    def _believe(self, state: TrainState, obs: jax.Array) -> Prediction:
         """The critic's prediction; its error is what weights are made from."""
         found = self.critic_of(state.numbers).predict(state.critic, obs)
         return found._replace(error=found.std**2) if self._of_variance else found
 
-    def weights(self, state: AgentState, error: jax.Array) -> jax.Array:
+    def weights(self, state: TrainState, error: jax.Array) -> jax.Array:
         """The weights that states with these errors [B] would get, at the temperature of the last update."""
         return self.weighting_of(state.numbers).weights(error, Temperature(state.temperature, state.temperature > 0))
 
-    def update(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+    def update(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
         """Algorithm 1, lines 7-9 and 15-18, on a rollout that is already collected (lines 4-6, 10-14)."""
         if self.in_turns:
             return self.take_turns(state, rollout)
-        state, lesson, metrics = self.improve(state, rollout)
-        return self.accept(state, self.fit(state, lesson, self.config.critic_iterations)), metrics
+        state, batches, metrics = self.improve(state, rollout)
+        return self.accept(state, self.fit(state, batches, self.config.critic_iterations)), metrics
 
-    def improve(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Lesson, Metrics]:
+    def improve(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batches, Metrics]:
         """The first half: everything but the critic's fit, which only the next update needs.
 
         So a new rollout can be collected while the critic still learns from this one.
         """
-        study = self.study(state, rollout)
-        new, metrics = self.step_policy(state, study.sample)
-        return study.noted_in(new), study.lesson, metrics | study.metrics
+        targets = self.prepare(state, rollout)
+        new, metrics = self.step_policy(state, targets.policy_batch)
+        return targets.applied_to(new), targets.critic_batches, metrics | targets.metrics
 
-    def take_turns(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
+    def take_turns(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
         """A whole update of an agent that recomputes advantages: passes of the policy, each with some of the critic.
 
         Ratios stay those to the policy that collected the rollout. Once the KL stops it, only the critic goes on.
         """
-        seen, passes = self.see(state, rollout), self.config.policy_iterations
+        normalised, passes = self.normalise(state, rollout), self.config.policy_iterations
         update: Any = self.policy_update_of(state.numbers)
-        log_prob, progress = update.log_prob(state.policy, seen.obs, flatten(rollout.action)), self._progress(state)
+        log_prob = update.log_prob(state.policy, normalised.obs, flatten(rollout.action))
+        progress = self._progress(state)
         # The critic's first pass is made in the new unit of rewards, and so are its values from then on.
-        units = None if seen.change is None else jnp.ones(passes).at[0].set(seen.change)
+        units = None if normalised.change is None else jnp.ones(passes).at[0].set(normalised.change)
 
-        def turn(carry: tuple[Any, AgentState], unit: jax.Array | None) -> tuple[Any, Any]:
+        def turn(carry: tuple[Any, TrainState], unit: jax.Array | None) -> tuple[Any, Any]:
             now, agent = carry
-            study = self.judge(agent, seen._replace(change=unit))
-            now = update.one_pass(now, study.sample._replace(log_prob=log_prob, progress=progress))
+            targets = self.targets(agent, normalised._replace(change=unit))
+            now = update.one_pass(now, targets.policy_batch._replace(log_prob=log_prob, progress=progress))
             fitted = self.fit(
-                replace(agent, update=agent.update + 1), study.lesson, self.config.critic_iterations // passes
+                replace(agent, update=agent.update + 1), targets.critic_batches, self.config.critic_iterations // passes
             )
             agent = replace(agent, critic=fitted.critic, critic_opt=fitted.critic_opt)
-            return (now, agent), (study.temperature, study.metrics)
+            return (now, agent), (targets.temperature, targets.metrics)
 
         start = (update.start(state.policy, state.policy_opt), state)
         (now, fitted), (temperatures, metrics) = jax.lax.scan(turn, start, units, passes)
-        fitted = replace(fitted, temperature=temperatures[-1], norm=seen.norm)
-        new, more = self._with_policy(self.accept(state, fitted), update.finish(now), seen.obs)
+        fitted = replace(fitted, temperature=temperatures[-1], norm=normalised.norm)
+        new, more = self._with_policy(self.accept(state, fitted), update.finish(now), normalised.obs)
         return new, more | jax.tree.map(lambda x: x[0], metrics)
 
-    def see(self, state: AgentState, raw: Rollout) -> Seen:
-        """A rollout as it was collected, normalised."""
+    def normalise(self, state: TrainState, raw: Rollout) -> NormalisedRollout:
+        """A rollout as it was collected, flattened and normalised."""
         gamma = self.settings("targets", state.numbers).gamma
         # Observations as the policy saw them. No action depends on rewards: their statistics know this rollout's.
         norm = normalisation.absorb_rewards(state.norm, raw.reward, raw.terminated | raw.truncated, gamma)
         obs, next_obs = (normalisation.normalise_obs(norm, flatten(x)) for x in (raw.obs, raw.next_obs))
         rollout = replace(raw, reward=normalisation.normalise_reward(norm, raw.reward))
         change = normalisation.change_of_unit(state.norm, norm)
-        return Seen(obs, next_obs, rollout, normalisation.absorb_obs(norm, raw.obs), change)
+        return NormalisedRollout(obs, next_obs, rollout, normalisation.absorb_obs(norm, raw.obs), change)
 
-    def study(self, state: AgentState, rollout: Rollout) -> Study:
-        """What the rollout says to the policy and to the critic, by the critic so far; asks no policy."""
-        return self.judge(state, self.see(state, rollout))
+    def prepare(self, state: TrainState, rollout: Rollout) -> Targets:
+        """Batches for policy and critic, by the critic so far; asks no policy."""
+        return self.targets(state, self.normalise(state, rollout))
 
-    def judge(self, state: AgentState, seen: Seen) -> Study:
-        """The same of a rollout that is normalised already."""
+    def targets(self, state: TrainState, normalised: NormalisedRollout) -> Targets:
+        """The same from a rollout that is normalised already."""
         config = self.settings("targets", state.numbers)
         critic, weighting = self.critic_of(state.numbers), self.weighting_of(state.numbers)
-        obs, next_obs, rollout, norm, change = seen
+        obs, next_obs, rollout, norm, change = normalised
 
         # Lines 7-9: the value distribution q(s), its mean and its error E at every stored state.
         now, after = (self._believe(state, x) for x in (obs, next_obs))
@@ -378,7 +377,7 @@ class Learner:
         advantage, own_advantage, returns = advantages_and_returns(config, rollout, now, after, weight, next_weight)
 
         # Line 18, prepared: on values predicted by the old critic (as in Spinning Up).
-        policy_sample = PolicySample(
+        policy_batch = PolicyBatch(
             obs=obs,
             action=flatten(rollout.action),
             advantage=advantages.normalised(advantage),
@@ -388,7 +387,7 @@ class Learner:
 
         # Lines 16-17, prepared: what the target bars, and the critic's and variance network's losses are made from.
         w_tar = critic.config.critic_w_tar
-        sample = Sample(
+        batch = Batch(
             obs=obs,
             returns=returns,
             advantage=own_advantage,
@@ -398,9 +397,9 @@ class Learner:
             next_bars=after.bars,
             weight=None if w_tar is None else shares(now.std**2, w_tar),
         )
-        lesson = critics.divide(critic, sample, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
+        batches = critics.divide(critic, batch, stream(state.seed, Purpose.MEMBER_SPLIT, state.update))
         metrics = {
-            "train/value_loss": critics.total_loss(critic, state.critic, lesson) / critic.members,
+            "train/value_loss": critics.total_loss(critic, state.critic, batches) / critic.members,
             "train/explained_variance": 1 - jnp.var(returns - now.mean) / (jnp.var(returns) + 1e-8),
             **critic.diagnostics(state.critic, obs),
             "value/mean": jnp.mean(now.mean),
@@ -413,21 +412,21 @@ class Learner:
         }
         if norm.returns is not None:
             metrics["value/reward_unit"] = normalisation.scale_of(norm.returns)
-        return Study(policy_sample, lesson, temperature.value, norm, metrics)
+        return Targets(policy_batch, batches, temperature.value, norm, metrics)
 
-    def step_policy(self, state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
+    def step_policy(self, state: TrainState, batch: PolicyBatch) -> tuple[TrainState, Metrics]:
         """Line 18: the policy, before the critic; asks no critic. It counts as this update's."""
-        sample, update = sample._replace(progress=self._progress(state)), self.policy_update_of(state.numbers)
-        return self._with_policy(state, update.update(state.policy, state.policy_opt, sample), sample.obs)
+        batch, update = batch._replace(progress=self._progress(state)), self.policy_update_of(state.numbers)
+        return self._with_policy(state, update.update(state.policy, state.policy_opt, batch), batch.obs)
 
-    def _progress(self, state: AgentState) -> jax.Array:
+    def _progress(self, state: TrainState) -> jax.Array:
         """How far the decay of the policy's learning rate has come."""
         own = self.settings("policy", state.numbers)
         return optimisers.progress(state.update, self.steps_per_update, own.decay_steps)
 
     def _with_policy(
-        self, state: AgentState, found: tuple[Params, Any, Metrics], obs: jax.Array
-    ) -> tuple[AgentState, Metrics]:
+        self, state: TrainState, found: tuple[Params, Any, Metrics], obs: jax.Array
+    ) -> tuple[TrainState, Metrics]:
         """The agent with the policy that an update found at obs, if it is finite everywhere; it has made one more."""
         policy, policy_opt, metrics = found
         (policy, policy_opt), skipped = keep_finite((state.policy, state.policy_opt), (policy, policy_opt))
@@ -443,17 +442,17 @@ class Learner:
             "train/skipped": new.skipped.astype(jnp.float32),
         }
 
-    def fit(self, state: AgentState, lesson: Lesson, iterations: int) -> AgentState:
+    def fit(self, state: TrainState, batches: Batches, iterations: int) -> TrainState:
         """The second half, lines 16-17: `iterations` steps of the critic and the variance network."""
         key = stream(state.seed, Purpose.CRITIC_MINIBATCHES, state.update)
         own = self.settings("critic", state.numbers)
         progress = optimisers.progress(state.update - 1, self.steps_per_update, own.decay_steps)  # the policy's
         critic, critic_opt = critics.fit(
-            self.critic_of(state.numbers), state.critic, state.critic_opt, lesson, iterations, key, progress
+            self.critic_of(state.numbers), state.critic, state.critic_opt, batches, iterations, key, progress
         )
         return replace(state, critic=critic, critic_opt=critic_opt)
 
-    def accept(self, before: AgentState, after: AgentState) -> AgentState:
+    def accept(self, before: TrainState, after: TrainState) -> TrainState:
         """The agent after its fit; with its old critic if the new one is not finite everywhere."""
         old, new = (before.critic, before.critic_opt), (after.critic, after.critic_opt)
         (critic, critic_opt), skipped = keep_finite(old, new)
@@ -489,7 +488,7 @@ def advantages_and_returns(
     return advantage, own, returns
 
 
-def without_numbers(state: AgentState) -> AgentState:
+def without_numbers(state: TrainState) -> TrainState:
     """As it is stored: its numbers are in the configuration beside it."""
     return replace(state, numbers={})
 

@@ -11,7 +11,7 @@ mean and var those of every observation that it has acted on; with `normalize_re
 
 Var[R] that of every R so far (rewards are not centred: that would change which episodes are worth having). These are
 the formulas of Stable-Baselines3's `VecNormalize`. The statistics are not an environment's, as there, but the agent's:
-a `Normaliser` is one of the fields of `AgentState`, so it is saved, resumed, copied and stacked with it.
+a `Normaliser` is one of the fields of `TrainState`, so it is saved, resumed, copied and stacked with it.
 
 When they change is what keeps an update honest:
 

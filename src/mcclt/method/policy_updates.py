@@ -16,7 +16,7 @@ from mcclt.method import advantages, losses, minibatches, optimisers
 from mcclt.method.nets import Params, Policy
 
 
-class PolicySample(NamedTuple):
+class PolicyBatch(NamedTuple):
     """What a policy learns from: one row per state of the batch."""
 
     obs: jax.Array
@@ -42,7 +42,7 @@ class PolicyUpdate(Protocol):
         """The optimiser's state."""
         ...
 
-    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, batch: PolicyBatch) -> tuple[Params, Any, dict[str, jax.Array]]:
         """New parameters, new optimiser state, metrics."""
         ...
 
@@ -77,23 +77,23 @@ class Ppo:
         """Adam's moments; they live on across updates, as in Spinning Up."""
         return optimisers.ADAM.init(params)
 
-    def loss(self, params: Params, sample: PolicySample) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    def loss(self, params: Params, batch: PolicyBatch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         """(What is minimised, (−mean surrogate, approximate KL, share of clipped ratios))."""
-        dist = self.policy.distribution(params, sample.obs)
-        log_ratio = self.policy.log_prob(dist, sample.action) - sample.log_prob
+        dist = self.policy.distribution(params, batch.obs)
+        log_ratio = self.policy.log_prob(dist, batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
-        advantage, clip = sample.advantage, self.config.clip_range
+        advantage, clip = batch.advantage, self.config.clip_range
         if self.config.normalize_advantage == "minibatch":
             advantage = advantages.normalised(advantage)
-        loss = -jnp.mean(losses.ppo_surrogate(ratio, advantage, sample.weight, clip))
+        loss = -jnp.mean(losses.ppo_surrogate(ratio, advantage, batch.weight, clip))
         bonus = self.config.ent_coef * jnp.mean(self.policy.entropy(dist))
         return loss - bonus, (loss, jnp.mean(-log_ratio), jnp.mean(jnp.abs(ratio - 1) > clip))
 
-    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, batch: PolicyBatch) -> tuple[Params, Any, dict[str, jax.Array]]:
         """At most `policy_iterations` steps or passes."""
-        sample = sample._replace(log_prob=self.log_prob(params, sample.obs, sample.action))
+        batch = batch._replace(log_prob=self.log_prob(params, batch.obs, batch.action))
         passes, start = self.config.policy_iterations, self.start(params, opt_state)
-        return self.finish(self._repeat(passes, lambda i, now: self.one_pass(now, sample), start))
+        return self.finish(self._repeat(passes, lambda i, now: self.one_pass(now, batch), start))
 
     def log_prob(self, params: Params, obs: jax.Array, action: jax.Array) -> jax.Array:
         """[B] of the actions."""
@@ -114,17 +114,17 @@ class Ppo:
         }
         return now.params, now.opt_state, metrics
 
-    def one_pass(self, now: Passes, sample: PolicySample) -> Passes:
+    def one_pass(self, now: Passes, batch: PolicyBatch) -> Passes:
         """One pass over a batch with its `log_prob`, or one step on all of it; stops where the KL says so."""
         config, size = self.config, self.config.minibatch_size
-        rate = optimisers.decayed(config.learning_rate, config.learning_rate_end, sample.progress)
-        limit = None if config.target_kl is None else 1.5 * decayed_kl(config, sample)
+        rate = optimisers.decayed(config.learning_rate, config.learning_rate_end, batch.progress)
+        limit = None if config.target_kl is None else 1.5 * decayed_kl(config, batch)
         if size is None:
-            return self._step(now, sample, rate, limit)
-        assert sample.key is not None
-        key = jax.random.fold_in(sample.key, now.steps)
-        batches = minibatches.shuffled(key, sample._replace(key=None, progress=None), size)
-        steps = sample.obs.shape[0] // size
+            return self._step(now, batch, rate, limit)
+        assert batch.key is not None
+        key = jax.random.fold_in(batch.key, now.steps)
+        batches = minibatches.shuffled(key, batch._replace(key=None, progress=None), size)
+        steps = batch.obs.shape[0] // size
         return self._repeat(
             steps, lambda j, now: self._step(now, jax.tree.map(lambda x: x[j], batches), rate, limit), now
         )
@@ -142,9 +142,9 @@ class Ppo:
             (0, now),
         )[1]
 
-    def _step(self, now: Passes, sample: PolicySample, rate: ArrayLike, limit: jax.Array | None) -> Passes:
+    def _step(self, now: Passes, batch: PolicyBatch, rate: ArrayLike, limit: jax.Array | None) -> Passes:
         config, before = self.config, (now.params, now.opt_state)
-        (_, (loss, kl, clipped)), grads = jax.value_and_grad(self.loss, has_aux=True)(now.params, sample)
+        (_, (loss, kl, clipped)), grads = jax.value_and_grad(self.loss, has_aux=True)(now.params, batch)
         # Found before the step: this gradient is not used.
         stopped = jnp.array(False) if limit is None else kl > limit
         after = optimisers.step(now.params, grads, now.opt_state, rate, config.max_grad_norm)
@@ -168,21 +168,21 @@ class Trpo:
         del params
         return ()
 
-    def update(self, params: Params, opt_state: Any, sample: PolicySample) -> tuple[Params, Any, dict[str, jax.Array]]:
+    def update(self, params: Params, opt_state: Any, batch: PolicyBatch) -> tuple[Params, Any, dict[str, jax.Array]]:
         """One step, or exactly the old parameters where none satisfies the constraint and improves."""
         config, policy = self.config, self.policy
-        delta = decayed_kl(config, sample)
+        delta = decayed_kl(config, batch)
         theta, unravel = ravel_pytree(params)
-        dist_old = policy.distribution(params, sample.obs)
-        log_prob_old = policy.log_prob(dist_old, sample.action)
+        dist_old = policy.distribution(params, batch.obs)
+        log_prob_old = policy.log_prob(dist_old, batch.action)
 
         def gain(theta: jax.Array) -> jax.Array:
-            dist = policy.distribution(unravel(theta), sample.obs)
-            ratio = jnp.exp(policy.log_prob(dist, sample.action) - log_prob_old)
-            return jnp.mean(losses.trpo_surrogate(ratio, sample.advantage, sample.weight))
+            dist = policy.distribution(unravel(theta), batch.obs)
+            ratio = jnp.exp(policy.log_prob(dist, batch.action) - log_prob_old)
+            return jnp.mean(losses.trpo_surrogate(ratio, batch.advantage, batch.weight))
 
         def kl(theta: jax.Array) -> jax.Array:
-            dist = policy.distribution(unravel(theta), sample.obs)
+            dist = policy.distribution(unravel(theta), batch.obs)
             pair = (dist_old, dist) if config.kl_direction == "old_new" else (dist, dist_old)
             terms = policy.kl_terms if config.kl_over_actions == "mean" else 1
             return jnp.mean(policy.kl(*pair)) / terms
@@ -222,10 +222,10 @@ class Trpo:
         return new_params, opt_state, metrics
 
 
-def decayed_kl(config: AgentConfig, sample: PolicySample) -> jax.Array:
+def decayed_kl(config: AgentConfig, batch: PolicyBatch) -> jax.Array:
     """[] target_kl at this update."""
     assert config.target_kl is not None
-    return jnp.asarray(optimisers.decayed(config.target_kl, config.target_kl_end, sample.progress))
+    return jnp.asarray(optimisers.decayed(config.target_kl, config.target_kl_end, batch.progress))
 
 
 POLICY_UPDATES: dict[str, type] = {"ppo": Ppo, "trpo": Trpo}

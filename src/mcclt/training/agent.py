@@ -11,7 +11,7 @@ from mcclt.config import AgentConfig
 from mcclt.envs.api import EnvSpec
 from mcclt.method import normal
 from mcclt.method.critics import Prediction
-from mcclt.method.learner import AgentState, Learner
+from mcclt.method.learner import Learner, TrainState
 from mcclt.method.nets import Params
 from mcclt.method.randomness import Purpose, stream
 from mcclt.training.collect import to_env_action
@@ -57,7 +57,7 @@ class Agent:
     """Of the task."""
     learner: Learner
     """The critic, weighting and policy update it is made of, chosen by its configuration."""
-    state: AgentState
+    state: TrainState
     """Its parameters and statistics, as NumPy arrays."""
 
     @property
@@ -84,11 +84,11 @@ class Agent:
         """The value distribution at obs [B, O]."""
         learner = self.learner
 
-        def believe(state: AgentState, obs: jax.Array) -> tuple[Prediction, jax.Array]:
+        def believe(state: TrainState, obs: jax.Array) -> tuple[Prediction, jax.Array]:
             found = learner.predict(state, obs)
             return found, learner.weights(state, found.error)
 
-        program = Program(("believe", learner.key("study")), believe).jitted
+        program = Program(("believe", learner.key("prepare")), believe).jitted
         with jax.default_matmul_precision("float32"):
             found, weight = program(self.state, np.asarray(obs))
         return ValueDistribution(*(np.asarray(x) for x in (found.bars, found.mean, found.std, found.error, weight)))

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Lesson, without_numbers
+from mcclt.method.learner import Batches, Learner, TrainState, without_numbers
 from mcclt.method.normalisation import Normaliser
 from mcclt.training import population
 from mcclt.training.population import Program
@@ -32,9 +32,9 @@ class Fit:
 
     groups: tuple[str, ...]
     pieces: int
-    piece: Callable[[AgentState, Lesson], AgentState]
+    piece: Callable[[TrainState, Batches], TrainState]
     """One piece, for agents stacked."""
-    accept: Callable[[AgentState, AgentState], AgentState] | None
+    accept: Callable[[TrainState, TrainState], TrainState] | None
     """The fitted agents, given those before; none where one piece is all, and does this too."""
 
     @classmethod
@@ -43,8 +43,8 @@ class Fit:
         iterations = learner.config.critic_iterations
         pieces = max(n for n in range(1, most_pieces + 1) if iterations % n == 0)
 
-        def piece(state: AgentState, lesson: Lesson) -> AgentState:
-            new = learner.fit(state, lesson, iterations // pieces)
+        def piece(state: TrainState, batches: Batches) -> TrainState:
+            new = learner.fit(state, batches, iterations // pieces)
             return without_numbers(learner.accept(state, new)) if pieces == 1 else new
 
         key = learner.key("fit")
@@ -65,7 +65,7 @@ def fits_of(learners: Mapping[str, Learner], pieces: int) -> list[Fit]:
     return [Fit.of(learners[names[0]], names, max(1, pieces // len(kinds))) for names in kinds]
 
 
-def _pupil(state: AgentState) -> AgentState:
+def _critics_of(state: TrainState) -> TrainState:
     """What is needed of agents while their critics are fitted."""
     return replace(state, policy=None, policy_opt=None, norm=normalisation.NONE)
 
@@ -75,9 +75,9 @@ class _Work:
     """A fit that is under way."""
 
     fit: Fit
-    before: AgentState
-    now: AgentState
-    lesson: Lesson
+    before: TrainState
+    now: TrainState
+    batches: Batches
     left: int
 
 
@@ -85,22 +85,22 @@ class Learnt:
     """What all groups know after an update: how to act at once, the rest when their critics are fitted."""
 
     def __init__(
-        self, states: Mapping[str, AgentState], lessons: Mapping[str, Lesson] | None = None, fits: Sequence[Fit] = ()
+        self, states: Mapping[str, TrainState], batches: Mapping[str, Batches] | None = None, fits: Sequence[Fit] = ()
     ) -> None:
         """Begins nothing yet.
 
         Args:
             states: of each group, agents stacked, as `Learner.improve` leaves them.
-            lessons: what their critics are to be fitted to.
+            batches: what their critics are to be fitted to.
             fits: how.
         """
         self._states = dict(states)
         self.under_way: list[_Work] = []
         for fit in fits:
-            assert lessons is not None
-            pairs = [(_pupil(states[name]), lessons[name]) for name in fit.groups]
-            pupils, lesson = population.join(pairs)
-            self.under_way.append(_Work(fit, pupils, pupils, lesson, fit.pieces))
+            assert batches is not None
+            pairs = [(_critics_of(states[name]), batches[name]) for name in fit.groups]
+            agents, joined = population.join(pairs)
+            self.under_way.append(_Work(fit, agents, agents, joined, fit.pieces))
 
     @property
     def policies(self) -> list[Any]:
@@ -117,7 +117,7 @@ class Learnt:
         if not self.under_way:
             return
         work = work or self.under_way[0]
-        work.now = work.fit.piece(work.now, work.lesson)
+        work.now = work.fit.piece(work.now, work.batches)
         work.left -= 1
         if work.left == 0:
             self.under_way.remove(work)
@@ -137,7 +137,7 @@ class Learnt:
         jax.block_until_ready((self._states, [work.now for work in self.under_way]))
 
     @property
-    def states(self) -> dict[str, AgentState]:
+    def states(self) -> dict[str, TrainState]:
         """Every group, with critics fitted."""
         self.finish()
         return self._states

@@ -39,7 +39,7 @@ from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.interop import sb3
-from mcclt.method.learner import AgentState, Learner, without_numbers
+from mcclt.method.learner import Learner, TrainState, without_numbers
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.storage import checkpoint, metadata, runs
@@ -147,7 +147,7 @@ class Model(sb3.Methods):
         parts = f"{self.config.task!r}, critic={config.critic!r}, weighting={config.weighting!r}, seed={seed}"
         return f"<{type(self).__name__}({parts}) after {self.num_timesteps:,} steps>"
 
-    def _adopt(self, config: RunConfig, spec: EnvSpec, states: AgentState) -> None:
+    def _adopt(self, config: RunConfig, spec: EnvSpec, states: TrainState) -> None:
         """Everything follows from the configuration, the task's spec and the agents' state."""
         self._spec = spec
         agent = next(iter(config.groups.values()))
@@ -155,7 +155,7 @@ class Model(sb3.Methods):
         self._draws = 0
         self._follow(config, states)
 
-    def _follow(self, config: RunConfig, states: AgentState) -> None:
+    def _follow(self, config: RunConfig, states: TrainState) -> None:
         """Becomes what a trainer's agents have learnt to be."""
         self.config, self._states = config, states
         self._agents: dict[int, Agent] = {}

@@ -15,9 +15,9 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.errors import ConfigError
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Lesson, Metrics, Rollout, without_numbers
+from mcclt.method.learner import Batches, Learner, Metrics, Rollout, TrainState, without_numbers
 from mcclt.method.nets import Array
-from mcclt.method.policy_updates import PolicySample
+from mcclt.method.policy_updates import PolicyBatch
 
 
 def on_cpu() -> bool:
@@ -202,11 +202,11 @@ class Together:
         return {name: found[name] for name in args}
 
 
-def _step_of(learner: Learner) -> Callable[[AgentState, PolicySample], tuple[AgentState, Metrics]]:
+def _step_of(learner: Learner) -> Callable[[TrainState, PolicyBatch], tuple[TrainState, Metrics]]:
     """`Learner.step_policy`, of which the agent's numbers do not come back: they are the same."""
 
-    def step_policy(state: AgentState, sample: PolicySample) -> tuple[AgentState, Metrics]:
-        new, metrics = learner.step_policy(state, sample)
+    def step_policy(state: TrainState, batch: PolicyBatch) -> tuple[TrainState, Metrics]:
+        new, metrics = learner.step_policy(state, batch)
         return without_numbers(new), metrics
 
     return step_policy
@@ -221,32 +221,38 @@ class Improve:
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         """Compiles nothing yet."""
         later = {name: one for name, one in learners.items() if not one.in_turns}
-        self.study = Together({name: Program(one.key("study"), one.study) for name, one in later.items()})
+        self.prepare = Together({name: Program(one.key("prepare"), one.prepare) for name, one in later.items()})
         self.step = Together({name: Program(one.key("step_policy"), _step_of(one)) for name, one in later.items()})
         self.turns = Together(
             {name: Program(one.key("take_turns"), one.take_turns) for name, one in learners.items() if one.in_turns}
         )
 
     def __call__(
-        self, states: Mapping[str, AgentState], rollouts: Mapping[str, Rollout]
-    ) -> dict[str, tuple[AgentState, Lesson, Metrics]]:
+        self, states: Mapping[str, TrainState], rollouts: Mapping[str, Rollout]
+    ) -> dict[str, tuple[TrainState, Batches, Metrics]]:
         """Of each group: agents with new policies, what their critics shall learn, and metrics; agents stacked."""
         # Each step gets what it asks for and no more: groups can only be joined if their arguments are of one form.
-        studies = self.study(
-            {name: (replace(states[name], policy=None, policy_opt=None), rollouts[name]) for name in self.study.groups}
+        prepared = self.prepare(
+            {
+                name: (replace(states[name], policy=None, policy_opt=None), rollouts[name])
+                for name in self.prepare.groups
+            }
         )
         stepped = self.step(
             {
-                name: (replace(states[name], critic=None, critic_opt=None, norm=normalisation.NONE), study.sample)
-                for name, study in studies.items()
+                name: (
+                    replace(states[name], critic=None, critic_opt=None, norm=normalisation.NONE),
+                    targets.policy_batch,
+                )
+                for name, targets in prepared.items()
             }
         )
         whole = self.turns({name: (states[name], rollouts[name]) for name in self.turns.groups})
-        found: dict[str, tuple[AgentState, Lesson, Metrics]] = {
+        found: dict[str, tuple[TrainState, Batches, Metrics]] = {
             name: (new, (), metrics) for name, (new, metrics) in whole.items()
         }
         for name, (new, metrics) in stepped.items():
-            old, study = states[name], studies[name]
-            new = replace(study.noted_in(new), numbers=old.numbers, critic=old.critic, critic_opt=old.critic_opt)
-            found[name] = new, study.lesson, metrics | study.metrics
+            old, targets = states[name], prepared[name]
+            new = replace(targets.applied_to(new), numbers=old.numbers, critic=old.critic, critic_opt=old.critic_opt)
+            found[name] = new, targets.critic_batches, metrics | targets.metrics
         return {name: found[name] for name in states}

@@ -15,7 +15,7 @@ from mcclt.config import AgentConfig, RunConfig, with_decay
 from mcclt.envs.api import EnvSpec, VectorEnv
 from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.method import normalisation
-from mcclt.method.learner import AgentState, Learner, Rollout
+from mcclt.method.learner import Learner, Rollout, TrainState
 from mcclt.method.nets import Actor, Params
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import stacked_numbers
@@ -121,7 +121,7 @@ class Trainer:
         return [self.update - place.begun for place in self.places]
 
     @property
-    def states(self) -> dict[str, AgentState]:
+    def states(self) -> dict[str, TrainState]:
         """Every group's agents, stacked, with all that they have learnt so far."""
         return self._learnt.states
 
@@ -308,10 +308,10 @@ class Trainer:
         improved = self._improve(old, rollouts)
         found = jax.device_get({name: metrics for name, (_, _, metrics) in improved.items()})  # waits
         states = {name: state for name, (state, _, _) in improved.items()}
-        lessons = {name: lesson for name, (_, lesson, _) in improved.items()}
+        batches = {name: batches for name, (_, batches, _) in improved.items()}
         if first := self._fits is None:
             self._fits = fits_of(self.learners, self.backend.pieces(self.config.horizon))
-        learnt = Learnt(states, lessons, self._fits)
+        learnt = Learnt(states, batches, self._fits)
         if first:
             side_by_side(learnt.go_on, list(learnt.under_way))
         if not ok.all():
@@ -402,7 +402,7 @@ class Trainer:
             rows[a] = row
         return rows
 
-    def _fresh(self) -> dict[str, AgentState]:
+    def _fresh(self) -> dict[str, TrainState]:
         """New agents in all places, stacked."""
         found = {}
         for name, learner in self.learners.items():
@@ -493,7 +493,7 @@ def _noise_of(policy: Actor, shape: tuple[int, int]) -> Program:
     return Program(("noise", policy, shape), draw)
 
 
-def _keep(ok: np.ndarray, old: AgentState, new: AgentState) -> AgentState:
+def _keep(ok: np.ndarray, old: TrainState, new: TrainState) -> TrainState:
     """New agents where `ok` [S], old ones elsewhere, in new episodes; the count of updates goes on in all."""
     kept = choose(ok, new, old)
     return dataclasses.replace(kept, update=new.update, norm=normalisation.new_episodes(kept.norm, ~ok))

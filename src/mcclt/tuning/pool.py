@@ -14,7 +14,7 @@ import numpy as np
 
 from mcclt.config import AgentConfig, RunConfig, settled
 from mcclt.errors import ConfigError
-from mcclt.method.learner import STEPS, AgentState, Learner
+from mcclt.method.learner import STEPS, Learner, TrainState
 from mcclt.method.randomness import Purpose
 from mcclt.method.settings import stacked_numbers
 from mcclt.training.collect import EpisodeStats
@@ -43,7 +43,7 @@ class Pool(Trainer):
             self._check(place.config)
 
     @property
-    def _state(self) -> AgentState:
+    def _state(self) -> TrainState:
         return self.states[GROUP]
 
     def _check(self, agent: AgentConfig) -> None:
