@@ -9,6 +9,8 @@ searched. The one whose interquartile mean return is the largest share of the pu
 taken.
 """
 
+import json
+import lzma
 import statistics
 import tomllib
 from collections.abc import Sequence
@@ -36,11 +38,16 @@ COMPLEMENTS = ("gamma", "gae_lambda")
 """Settings x whose 1 − x is what is searched."""
 
 
+def search(path: Path) -> dict[str, str]:
+    """The files of a search that is kept (`searches.py`), by their names."""
+    return json.loads(lzma.decompress(path.read_bytes()))
+
+
 def candidates(algo: str) -> dict[str, str]:
     """Variants of plain agents, as `mcclt compare --settings modern` takes them, by what a table calls them."""
     won: dict[str, dict[str, Any]] = {}
-    for path in sorted(SEARCHES.glob(f"*-{algo}-plain")):
-        best = tomllib.loads((path / "best.toml").read_text(encoding="utf-8"))
+    for path in sorted(SEARCHES.glob(f"*-{algo}-plain.json.xz")):
+        best = tomllib.loads(search(path)["best.toml"])
         now = presets.modern(best["task"], algo, "plain")
         won[best["task"]] = {k: v for k, v in best.items() if k not in GIVEN and now.get(k) != v}
     mean = mean_of([*won.values()])

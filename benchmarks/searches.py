@@ -3,81 +3,74 @@
     python benchmarks/searches.py keep my-search HalfCheetah-v4-trpo-plain
     python benchmarks/searches.py show
 
-What is kept of a search is enough to look at every trial again: what was declared, all settings with their curves, the
-winner, and the agents of the confirmation, packed. What was tried by hand, and the candidates for
-`modern`, are in `benchmarks/results/candidates`.
+What is kept of a search is enough to look at every trial again: in one file what was declared, all settings with their
+curves, and the winner; in the store `confirmed`, which all searches share, what their best gave on fresh seeds. The
+candidates for `modern`, and what was tried by hand, are in `benchmarks/results/candidates`.
 """
 
 import json
 import lzma
 import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import modern
 import replication
 import tyro
 from returns import TO_BEAT, number
 
-from mcclt import presets
+from mcclt.config import UNSET
 from mcclt.experiments import pack
 from mcclt.experiments.analysis.aggregates import iqm
-from mcclt.experiments.analysis.stats import summarise
 from mcclt.experiments.results import Series
-from mcclt.experiments.setups import bare_task
+from mcclt.experiments.setups import bare_task, make_setup
 from mcclt.experiments.store import Store
-from mcclt.tuning.search import middle_half
 
-KEPT = Path(__file__).resolve().parent / "results" / "searches"
+KEPT = modern.SEARCHES
 
 
-def keep(folder: Path, name: str) -> None:
+def keep(folder: Path, name: str, to: Path = KEPT) -> None:
     """Copies a finished search; again once it is confirmed."""
-    to = KEPT / name
-    shutil.rmtree(to, ignore_errors=True)
-    to.mkdir(parents=True)
-    for file in ("search.json", "best.toml"):
-        shutil.copy(folder / file, to / file)
-    (to / "trials.json.xz").write_bytes(lzma.compress((folder / "trials.json").read_bytes(), preset=9))
+    to.mkdir(parents=True, exist_ok=True)
+    texts = {part: (folder / part).read_text(encoding="utf-8") for part in ("search.json", "trials.json", "best.toml")}
+    (to / f"{name}.json.xz").write_bytes(lzma.compress(json.dumps(texts).encode(), preset=9))
     if (folder / "confirmed" / "cells").exists():
-        ignored = shutil.ignore_patterns("work", "agents", "report")
-        shutil.copytree(folder / "confirmed", to / "confirmed", ignore=ignored)
-        pack.pack(Store(to / "confirmed"))
+        confirmed = Store(to / "confirmed", create=True)
+        shutil.copytree(folder / "confirmed" / "cells", confirmed.path / "cells", dirs_exist_ok=True)
+        pack.pack(confirmed)
 
 
-def table() -> str:
+def table(kept: Path = KEPT) -> str:
     """A row for each search: how long it took, what its best gave there, and on fresh seeds beside the default."""
     lines = [
-        "| search | minutes | its best | fresh seeds: IQM | mean ± SE | the default | to beat |",
+        "| search | minutes | its best | ten fresh seeds: IQM | mean ± SE | the default | to beat |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for path in sorted(KEPT.iterdir()):
-        declared = json.loads((path / "search.json").read_text(encoding="utf-8"))
-        plan, fixed = declared["plan"], declared["space"]["fixed"]
-        found = json.loads(lzma.decompress((path / "trials.json.xz").read_bytes()))
+    confirmed = Store(kept / "confirmed").load().series
+    for path in sorted(kept.glob("*.json.xz")):
+        texts = modern.search(path)
+        trials, best = json.loads(texts["trials.json"]), tomllib.loads(texts["best.toml"])
         cells = [
-            f"{plan['task']}, {fixed['algo'].upper()}, {fixed['critic']}",
-            f"{found['seconds'] / 60:.1f}",
-            f"{max(trial['scores'][-1] for trial in found['trials'] if trial['scores']):,.0f}",
-            *_again(path / "confirmed"),
-            number(TO_BEAT.get(plan["task"])),
+            f"{best['task']}, {best['algo'].upper()}, {best['critic']}",
+            f"{trials['seconds'] / 60:.1f}",
+            f"{max(trial['scores'][-1] for trial in trials['trials'] if trial['scores']):,.0f}",
+            *_again(best, confirmed),
+            number(TO_BEAT.get(best["task"])),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _again(confirmed: Path) -> tuple[str, str, str]:
-    """What the best of the candidates gave on fresh seeds, as IQM and mean, and the default."""
-    if not confirmed.exists():
+def _again(best: dict[str, Any], confirmed: list[Series]) -> tuple[str, str, str]:
+    """What the winner gave on fresh seeds, as IQM and mean, and the default."""
+    alike = [one for one in confirmed if (one.task, one.algo) == (best["task"], best["algo"])]
+    default = [one for one in alike if one.variant == "default"]
+    settings = {name: None if value == UNSET else value for name, value in best.items()}
+    winner = [one for one in alike if settings.items() <= (one.settings | {"algo": one.algo}).items()]
+    if not winner:
         return "not yet", "", ""
-    series = Store(confirmed).load().series
-    default = next(one for one in series if one.variant == "default")
-    best = max((one for one in series if one is not default), key=lambda one: middle_half(one.scores))
-    mean, base = summarise(best.scores), summarise(default.scores)
-    return (
-        f"{middle_half(best.scores):,.0f}",
-        f"{mean.mean:,.0f} ± {mean.se:,.0f} ({mean.n})",
-        f"{base.mean:,.0f} ± {base.se:,.0f}",
-    )
+    return f"{iqm([winner[0].scores]):,.0f}", replication.mean(winner[0]), replication.mean(default[0])
 
 
 def candidates_table() -> str:
@@ -102,9 +95,11 @@ def candidates_table() -> str:
 def _base(series: Series, changes: str) -> str:
     """What the changes of a candidate were made to."""
     changed = {change.partition("=")[0] for change in changes.split("+")}
-    modern = presets.modern(series.task, series.algo, "plain")
-    same = all(series.settings[name] == value for name, value in modern.items() if name not in changed)
-    return "`modern`" if same else "`tuned`, as it was"
+    for preset, config in (("modern", "modern"), ("paper", "authors")):
+        settings = make_setup(series.task, series.algo, "plain", config, steps=series.steps).settings
+        if all(series.settings.get(name, value) == value for name, value in settings.items() if name not in changed):
+            return f"`{preset}`"
+    return "`tuned`, as it was"
 
 
 def show() -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -118,6 +119,22 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     for series in returns.Store(KEPT / "candidates").load().series:
         middle = scipy.stats.trim_mean(np.repeat(series.scores, 2), 0.25)
         assert f"| {middle:,.0f} |" in page
+
+
+def test_what_is_kept_of_a_search_is_all_that_its_table_shows(script: Any, tmp_path: Path) -> None:
+    searches, modern = script("searches"), script("modern")
+    for name, text in modern.search(searches.KEPT / "Hopper-v4-trpo-plain.json.xz").items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    shutil.copytree(searches.KEPT / "confirmed", tmp_path / "confirmed")
+    searches.pack.unpack(searches.Store(tmp_path / "confirmed"))
+    searches.keep(tmp_path, "Hopper-v4-trpo-plain", tmp_path / "kept")
+    *_, row = searches.table(tmp_path / "kept").splitlines()
+    assert row in searches.table().splitlines()
+    (winner,) = [
+        one for one in searches.Store(tmp_path / "kept/confirmed").load().series if one.variant == "setting-155"
+    ]
+    middle, mean = scipy.stats.trim_mean(np.repeat(winner.scores, 2), 0.25), winner.scores.mean()
+    assert f"| {middle:,.0f} | {mean:,.0f} ± {scipy.stats.sem(winner.scores):,.0f} |" in row
 
 
 @pytest.mark.slow
