@@ -21,7 +21,7 @@ import why
 
 from mcclt.config import VARIANTS
 from mcclt.experiments import figures, tables
-from mcclt.experiments.analysis import calibration, claims
+from mcclt.experiments.analysis import claims
 from mcclt.experiments.paper import paper_entry
 from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
@@ -29,15 +29,22 @@ from mcclt.experiments.store import Store
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, GLANCE, README = ROOT / "docs" / "results.md", ROOT / "docs" / "glance.md", ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "results"
-STORES = {"paper": ROOT / "results", "lockstep": KEPT / "lockstep", "short": KEPT / "short"}
-"""At the paper's scale; the same before environments were out of lockstep; and all eight tasks at a tenth of it."""
+STORES = {
+    "paper": ROOT / "results",
+    "tuned": returns.KEPT,
+    "lockstep": KEPT / "lockstep",
+    "short": KEPT / "short",
+}
+"""At the paper's scale; with `--preset tuned`; the paper's before environments were out of lockstep; and all eight
+tasks at a tenth of it."""
 AGAIN = KEPT / "lockstep-seeds-30-59"
 """Two of the columns in lockstep, with other seeds."""
-TABLES = {"paper": ("1", "3", "pooled"), "lockstep": ("1", "pooled"), "short": ()}
+TABLES = {"paper": ("1", "3", "pooled"), "tuned": ("pooled",), "lockstep": ("1", "pooled"), "short": ()}
 WIDTH = 900
 """Of a picture, in pixels, at least."""
 PICTURES = {
     "paper": ("effects", "learning_curves", "calibration"),
+    "tuned": (),
     "lockstep": ("effects",),
     "short": ("value_distributions",),
 }
@@ -65,7 +72,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "candidates": searches.candidates_table(),
         "modern-trpo": modern.table("trpo"),
         "minutes": minutes.table(KEPT / "minutes"),
-        "tuned-returns": returns.table(Store(returns.KEPT).load()),
+        "tuned-returns": returns.table(stores["tuned"]),
         "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
@@ -77,11 +84,11 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
 
 def pages(stores: dict[str, Results]) -> dict[Path, dict[str, str]]:
     """What goes between the marks of every page."""
-    return {PAGE: parts(stores)} | summary(stores["paper"])
+    return {PAGE: parts(stores)} | summary(stores["paper"], stores["tuned"])
 
 
-def summary(results: Results) -> dict[Path, dict[str, str]]:
-    """Of README.md and docs/glance.md: the essence of what was trained at the paper's scale."""
+def summary(results: Results, tuned: Results) -> dict[Path, dict[str, str]]:
+    """Of README.md and docs/glance.md: the essence of what was trained at the paper's scale and with tuned settings."""
     known = {series.variant: series.label for series in results.mains}
     labels = {variant: known[variant] for variant in VARIANTS if variant in known}
 
@@ -97,18 +104,15 @@ def summary(results: Results) -> dict[Path, dict[str, str]]:
         entry = paper_entry(series.task, series.algo, series.variant)
         return replication.mean(series) + (f" ({entry['mean']:,.0f})" if entry else "")
 
-    def fit(series: Series) -> str:
-        found = calibration.calibration_of(series)
-        assert found is not None
-        shares = ", ".join(f"{100 * share:.0f}" for share in found.coverage.values())
-        return f"{shares} %; {found.crps:.2f}"
-
     return {
         README: {
             "returns": table(("plain", "ensemble", "mcclt"), score),
-            "tuned": returns.short_table(Store(returns.KEPT).load()),
+            "tuned": returns.short_table(tuned),
         },
-        GLANCE: {"all-returns": table(list(labels), score), "calibration": table(("mcclt", "ensemble", "qr"), fit)},
+        GLANCE: {
+            "all-returns": table(list(labels), score),
+            "calibration": table(("mcclt", "ensemble", "qr"), returns.calibrated),
+        },
     }
 
 
@@ -159,7 +163,7 @@ def main() -> None:
         for name in PICTURES[scale]
     }
     drawings["lockstep"] = lockstep(stores["paper"], stores["lockstep"])
-    drawings["tuned_returns"] = returns.tuned_returns(Store(returns.KEPT).load())
+    drawings["tuned_returns"] = returns.tuned_returns(stores["tuned"])
     drawings["why"] = why.figure(why.grouped(why.load(why.RESULTS)))
     for name, figure in drawings.items():
         if figure is not None:

@@ -14,6 +14,7 @@ import replication
 import tyro
 
 from mcclt.experiments.analysis import aggregates
+from mcclt.experiments.analysis.calibration import calibration_of
 from mcclt.experiments.figures import style
 from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
@@ -43,8 +44,8 @@ def reached(series: Series, figure: float) -> int | None:
 def table(results: Results) -> str:
     """In Markdown, a row for each task and variant."""
     lines = [
-        "| | IQM | mean ± SE | to the baseline | published | reached after |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| | IQM | mean ± SE | to the baseline | published | reached after | returns inside |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for series in results.mains:
         baseline = results.main(series.task, series.algo, "plain")
@@ -56,9 +57,22 @@ def table(results: Results) -> str:
             replication.difference(series, baseline),
             number(published),
             number(published and reached(series, published)),
+            calibrated(series),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def calibrated(series: Series) -> str:
+    """Shares of returns inside the central 50, 80 and 95 % intervals; CRPS over that of points. A dash if not known.
+
+    Where some seeds have no known return, the others know those of falls alone, which are lower than what is expected.
+    """
+    known = calibration_of(series)
+    if known is None or not all(result.probe.get("calibration") for result in series.results):
+        return "–"
+    shares = ", ".join(f"{100 * share:.0f}" for share in known.coverage.values())
+    return f"{shares} %; {known.crps:.2f}"
 
 
 def number(value: int | None) -> str:

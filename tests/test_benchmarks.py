@@ -1,5 +1,6 @@
 """The scripts of benchmarks/ that make tables of the documentation, on the stores that are in the repository."""
 
+import dataclasses
 import importlib
 import json
 import shutil
@@ -92,10 +93,24 @@ def test_returns_have_a_dash_where_nothing_was_published(script: Any, tmp_path: 
     setups = [make_setup(task, "ppo", "plain", "fixed", steps=4000) for task in ("Hopper-v4", "Hopper-v5")]
     results = filled(tmp_path, [(setup, [3451.0] * 3) for setup in setups]).load()
     rows = [line.strip("| ").split(" | ") for line in returns.table(results).splitlines()[2:]]
-    assert [row[-2:] for row in rows] == [["3,450", "4,000"], ["–", "–"]]
+    assert [row[-3:-1] for row in rows] == [["3,450", "4,000"], ["–", "–"]]
     assert [line.split(" | ")[-1] for line in returns.short_table(results).splitlines()[2:]] == ["3,450 |", "– |"]
     known, unknown = returns.tuned_returns(results).axes
     assert [len(axis.lines) for axis in (known, unknown)] == [2, 1], "the line of what was published"
+
+
+def test_calibration_of_only_some_seeds_is_not_told(script: Any, tmp_path: Path) -> None:
+    returns = script("returns")
+    series = (
+        filled(tmp_path, [(make_setup("Hopper-v4", "ppo", "mcclt", "fixed", steps=4000), [1.0] * 3)]).load().mains[0]
+    )
+    inside = [
+        np.mean([result.probe["calibration"]["coverage"][level] for result in series.results])
+        for level in ("0.5", "0.8", "0.95")
+    ]
+    assert returns.calibrated(series).startswith(", ".join(f"{100 * share:.0f}" for share in inside) + " %; ")
+    unknown = dataclasses.replace(series.results[0], probe=series.results[0].probe | {"calibration": {}})
+    assert returns.calibrated(dataclasses.replace(series, results=(unknown, *series.results[1:]))) == "–"
 
 
 def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> None:
