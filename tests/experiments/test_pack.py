@@ -5,6 +5,7 @@ import dataclasses
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 import time
@@ -226,6 +227,9 @@ DAMAGE = {
     ),
     "another task's": lambda data: files.compress(lzma.decompress(data).replace(b'"task":"Inv', b'"task":"Not')),
     "out of the store": lambda data: files.compress(lzma.decompress(data).replace(b'"algo":"ppo"', b'"algo":"/.."')),
+    "a setup without a name": lambda data: files.compress(
+        re.sub(rb'"setup":"\w+"', b'"setup":""', lzma.decompress(data))
+    ),
     "a bomb": lambda data: lzma.compress(bytes(2**25), preset=0),
     "a bomb of spaces": lambda data: lzma.compress(lzma.decompress(data) + b" " * 2**25, preset=0),
     "a large dictionary": lambda data: lzma.compress(

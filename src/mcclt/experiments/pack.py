@@ -78,8 +78,8 @@ def decode(data: bytes, path: Path) -> Pack:
                 for own in setup["cells"]
             ]
             names = task, *_ = cells.place(found[0])
-            if any(Path(name).name != name or name.startswith(".") for name in names):
-                raise ValueError  # it would lead out of the store
+            if any(not name or Path(name).name != name or name.startswith(".") for name in names):
+                raise ValueError  # it would lead elsewhere
             if path.name != task + SUFFIX:
                 raise StoreError(f"{path} is not in its place: it has results of {task}.")
             folder = path.parent.joinpath(*names)
