@@ -78,6 +78,11 @@ class EnvSpec:
         """Whether actions are indices rather than vectors."""
         return self.action_low is None
 
+    @property
+    def spaces(self) -> tuple[object, ...]:
+        """What tasks that one agent can act in have in common."""
+        return self.obs_size, self.action_size, self.discrete, self.action_counts
+
 
 class Step(NamedTuple):
     """The outcome of one step of all n environments."""

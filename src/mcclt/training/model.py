@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
-import gymnasium as gym
 import jax
 import numpy as np
 from rich.console import Console
@@ -48,7 +47,7 @@ from mcclt.training.agent import Agent, ValueDistribution
 from mcclt.training.arguments import ELSEWHERE, Settings
 from mcclt.training.boundary import moved, new_episodes
 from mcclt.training.compilation import use_cache
-from mcclt.training.environments import make_envs
+from mcclt.training.environments import make_envs, remade, runnable
 from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
@@ -250,10 +249,10 @@ class Model(sb3.Methods):
             self._trainer = None
         if self._trainer is None:
             arrays, meta, source = self._stored
-            with _trained_on(self):
+            with self._remembered():
                 trainer = Trainer(config, self._env)
             meta = meta | {"config": to_dict(trainer.config)}
-            if self._may_move() and _spaces(trainer.spec) == _spaces(self._spec):
+            if self._may_move() and trainer.spec.spaces == self._spec.spaces:
                 arrays, meta = moved(arrays, meta, trainer.spec)
             try:
                 continues = trainer.restore(arrays, meta, source)
@@ -270,6 +269,32 @@ class Model(sb3.Methods):
         """Whether it may go on in other environments: those it was given, or where its engine is not installed."""
         engine = ENGINES.get(self._spec.engine)
         return self._env is not None or (engine is not None and not engine.installed())
+
+    def _environments(self, source: object, seed: int, n_envs: int) -> VectorEnv:
+        """Environments for the agent of a seed, or a `ConfigError` if it cannot act in them."""
+        own = source == self.source
+        config = self.config if own else dataclasses.replace(self.config, engine="auto", step_timeout=None)
+        with self._remembered() if own else contextlib.nullcontext():
+            vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
+        if vec.spec.spaces != self._spec.spaces:
+            vec.close()
+            raise ConfigError(
+                f"The model was trained on {self._spec.task} and cannot act in {vec.spec.task}: their spaces differ."
+            )
+        return vec
+
+    @contextlib.contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """Makes the model's own environments: what is unknown of them was known when it was trained."""
+        try:
+            yield
+        except UnknownNameError as error:
+            if self._env is not None:  # mistyped just now
+                raise
+            raise ConfigError(
+                f"{error} The model was trained with it: load it with your own environment, {type(self).__name__}.load("
+                "path, env=...), or import what registers it."
+            ) from None
 
     # --- using ---------------------------------------------------------------------------------------------
 
@@ -389,13 +414,13 @@ class Model(sb3.Methods):
             raise CheckpointError(f"{source} was trained with {algo.upper()}: load it with {algo.upper()}.load.")
         model = kind._restored(*only_group(arrays, meta, name), source, remade(env))
         if env is not None:  # found out now, not when it learns
-            _fitting_env(model, model._env, 0, 1).close()
+            model._environments(model._env, 0, 1).close()
         return model
 
     @classmethod
     def _restored(cls, arrays: checkpoint.Arrays, meta: dict[str, Any], source: object, env: object | None) -> Self:
         """A model from a checkpoint of its one group; the trainer is made when it learns."""
-        config, spec = _runnable(from_dict(meta["config"]), env), metadata.spec_from_dict(meta["spec"])
+        config, spec = runnable(from_dict(meta["config"]), env), metadata.spec_from_dict(meta["spec"])
         (name, agent), *_ = config.groups.items()
         try:
             learner = Learner(agent, spec, config.n_envs, config.steps_per_update)
@@ -423,28 +448,6 @@ class TRPO(Model):
     """Trust-region policy optimisation with a value distribution and weights per state."""
 
     algo = "trpo"
-
-
-def remade(source: object) -> object:
-    """What makes environments; for one that `gymnasium.make` made its id, if that says it all, or a function."""
-    if not isinstance(source, gym.Env) or source.spec is None:  # one without a spec is refused by the engines
-        return source
-    spec = source.spec
-    for wrapper in spec.additional_wrappers:
-        if wrapper.kwargs is None:
-            raise ConfigError(
-                f"How the wrapper {wrapper.name} was made is not known: give a function that makes the environment, "
-                f"such as  lambda: {wrapper.name}(gym.make({spec.id!r}))."
-            )
-    settings = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
-    if not settings and spec == dataclasses.replace(gym.spec(spec.id), kwargs=spec.kwargs):
-        return spec.id
-
-    def make() -> gym.Env:
-        return gym.make(dataclasses.replace(spec, kwargs=settings))
-
-    make.__qualname__ = spec.id
-    return make
 
 
 def _numbered(folder: Path, name: str) -> Path:
@@ -480,7 +483,7 @@ def evaluate_policy(
     require(n_envs >= 1, f"n_envs = {n_envs}", "at least 1")
     source = model.source if env is None else remade(env)
     index = model.seeds[model._index(seed)]
-    vec = _fitting_env(model, source, index, min(n_envs, n_eval_episodes))
+    vec = model._environments(source, index, min(n_envs, n_eval_episodes))
     try:
 
         def act(obs: np.ndarray) -> np.ndarray:
@@ -494,49 +497,6 @@ def evaluate_policy(
     if return_episode_rewards:
         return returns[0].tolist(), lengths[0].tolist()
     return float(returns.mean()), float(returns.std())
-
-
-def _fitting_env(model: Model, source: object, seed: int, n_envs: int) -> VectorEnv:
-    """Environments for one agent of a model, or a `ConfigError` if it cannot act in them."""
-    own = source == model.source
-    config = model.config if own else dataclasses.replace(model.config, engine="auto", step_timeout=None)
-    with _trained_on(model) if own else contextlib.nullcontext():
-        vec = make_envs(config, source, [seed], Purpose.EVAL_RESET, 0, n_envs)
-    if _spaces(vec.spec) != _spaces(model._spec):
-        vec.close()
-        raise ConfigError(
-            f"The model was trained on {model._spec.task} and cannot act in {vec.spec.task}: their spaces differ."
-        )
-    return vec
-
-
-@contextlib.contextmanager
-def _trained_on(model: Model) -> Iterator[None]:
-    """Makes a model's own environments: what is unknown of them was known when it was trained."""
-    try:
-        yield
-    except UnknownNameError as error:
-        if model._env is not None:  # mistyped just now
-            raise
-        raise ConfigError(
-            f"{error} The model was trained with it: load it with your own environment, {type(model).__name__}.load("
-            "path, env=...), or import what registers it."
-        ) from None
-
-
-def _spaces(spec: EnvSpec) -> tuple[object, ...]:
-    """What tasks that one agent can act in have in common."""
-    return spec.obs_size, spec.action_size, spec.discrete, spec.action_counts
-
-
-def _runnable(config: RunConfig, env: object | None) -> RunConfig:
-    """A stored configuration for the environment that was given, if any, on an engine that runs it here."""
-    if env is not None:
-        config = dataclasses.replace(config, task=task_name(env))
-    engine = ENGINES.get(config.engine)
-    if engine is None or (engine.installed() if env is None else engine.supports(env)):
-        return config
-    return dataclasses.replace(config, engine="auto")
 
 
 load = Model.load
