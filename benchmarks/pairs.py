@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.aggregates import wins
 from mcclt.experiments.store import Store

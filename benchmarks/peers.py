@@ -36,7 +36,7 @@ from rich.table import Table
 
 import mcclt
 from mcclt import presets
-from mcclt.config import parse_seeds, parse_steps
+from mcclt.config.values import parse_seeds, parse_steps
 from mcclt.storage.runs import versions
 
 WARM_UP = 2

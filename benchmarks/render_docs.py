@@ -19,7 +19,7 @@ import searches
 import trpo_step
 import why
 
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import claims
 from mcclt.experiments.paper import paper_entry

@@ -20,7 +20,7 @@ import replication
 import tyro
 from returns import TO_BEAT, number
 
-from mcclt.config import UNSET
+from mcclt.config.values import UNSET
 from mcclt.experiments import pack
 from mcclt.experiments.analysis.aggregates import iqm
 from mcclt.experiments.results import Series

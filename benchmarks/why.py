@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 import mcclt
-from mcclt.config import VARIANTS, group_name
+from mcclt.config.variants import VARIANTS, group_name
 from mcclt.envs.api import VectorEnv
 from mcclt.experiments.analysis.stats import summarise
 from mcclt.experiments.figures import colour

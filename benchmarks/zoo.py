@@ -23,7 +23,9 @@ from typing import Any
 import render_docs
 
 from mcclt import __version__, evaluate_policy, load
-from mcclt.config import AgentConfig, RunConfig, fields_of, readers
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.effects import reads
+from mcclt.config.values import fields_of
 from mcclt.storage import runs
 from mcclt.storage.configuration import from_dict, to_dict
 from mcclt.training.saved import keepsake, only_seed, read_model
@@ -115,7 +117,7 @@ def changed(config: RunConfig) -> dict[str, Any]:
     """The settings that are not the defaults, of the run and of its one agent; those that it does not read left out."""
     (agent,) = config.groups.values()
     run = {name: getattr(config, name) for name in fields_of(RunConfig) if name not in ("task", "seeds", "groups")}
-    own = {name: value for name, value in vars(agent).items() if readers().get(name, agent.algo) == agent.algo}
+    own = {name: value for name, value in vars(agent).items() if reads(agent, name)}
     return {
         **{name: value for name, value in run.items() if name == "steps" or value != getattr(RunConfig, name)},
         **{name: value for name, value in own.items() if name == "algo" or value != getattr(AgentConfig, name)},

@@ -67,8 +67,8 @@ def on_page_markdown(markdown: str, /, *, page: Any, config: Any, files: Any) ->
 
 
 def settings_table(name: str) -> str:
-    """The fields of a class of config.py: name, default, and the sentence that stands under each."""
-    tree = ast.parse((ROOT / "src" / "mcclt" / "config.py").read_text(encoding="utf-8"))
+    """The fields of a class of mcclt.config: name, default, and the sentence that stands under each."""
+    tree = ast.parse((ROOT / "src" / "mcclt" / "config" / "__init__.py").read_text(encoding="utf-8"))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     lines = ["| setting | default | what it is |", "|---|---|---|"]
     for field, text in itertools.pairwise(body):

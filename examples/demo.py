@@ -22,7 +22,8 @@ from rich.table import Table
 import mcclt
 from mcclt.cli.display import PlanDisplay
 from mcclt.cli.tables import show_returns
-from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.variants import VARIANTS
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Store
 from mcclt.experiments.training import train_unit

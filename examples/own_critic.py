@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 from mcclt import PPO, evaluate_policy
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.method import losses, normal
 from mcclt.method.critics import CRITICS, Batch, Critic, Prediction
 from mcclt.method.nets import Params

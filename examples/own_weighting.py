@@ -15,7 +15,8 @@ import numpy as np
 import tyro
 
 from mcclt import PPO, evaluate_policy
-from mcclt.config import VARIANTS, AgentConfig
+from mcclt.config import AgentConfig
+from mcclt.config.variants import VARIANTS
 from mcclt.method.weighting import WEIGHTINGS, Temperature, log_search
 
 

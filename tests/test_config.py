@@ -5,7 +5,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from mcclt import config
-from mcclt.config import AgentConfig, RunConfig, override, parse_seeds, parse_steps
+from mcclt.config import AgentConfig, RunConfig, override
+from mcclt.config.values import coerce, fields_of, parse_seeds, parse_steps
+from mcclt.config.variants import PAPER_VARIANTS, VARIANTS
 from mcclt.errors import ConfigError, UnknownNameError
 
 # --- steps and seeds ---------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ def test_a_seed_that_is_none_is_named(seed: int) -> None:
 def test_types_are_said_in_words(name: str, allowed: str) -> None:
     owner = RunConfig if name == "stagger" else AgentConfig
     with pytest.raises(ConfigError, match=rf"^{name} = \[\[\]\] is not allowed: it must be {allowed}\.$"):
-        config.coerce(owner, name, [[]])
+        coerce(owner, name, [[]])
 
 
 def test_run_refuses_an_unknown_choice_with_a_suggestion() -> None:
@@ -244,7 +246,7 @@ def test_horizon_and_updates() -> None:
 
 
 def test_the_paper_variants() -> None:
-    pairs = {name: tuple(config.VARIANTS[name].values()) for name in config.PAPER_VARIANTS}
+    pairs = {name: tuple(VARIANTS[name].values()) for name in PAPER_VARIANTS}
     assert pairs == {
         "plain": ("plain", "uniform"),
         "qr": ("quantile", "uniform"),
@@ -333,6 +335,6 @@ def test_every_setting_has_one_sentence() -> None:
     source = Path(config.__file__).read_text()
     for cls in (AgentConfig, RunConfig):
         body = source.split(f"class {cls.__name__}:")[1].split("def __post_init__")[0]
-        for name in config.fields_of(cls):
+        for name in fields_of(cls):
             after = body.split(f"\n    {name}:")[1].split("\n")[1].strip()
             assert after.startswith('"""') and after.endswith('."""'), name

@@ -25,7 +25,8 @@ from gymnasium.utils.env_checker import check_env
 
 import mcclt
 from mcclt.cli import app as cli
-from mcclt.config import VARIANTS, AgentConfig
+from mcclt.config import AgentConfig
+from mcclt.config.variants import VARIANTS
 from mcclt.envs import ENGINES, make_vec
 from mcclt.envs.tasks import TASKS, Physics
 from mcclt.errors import MissingExtraError

@@ -16,7 +16,8 @@ import tyro
 from commands import Cli
 from mcclt.cli import app as cli
 from mcclt.cli.train import Train
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 from probes import PENDULUM
 
 

@@ -152,15 +152,32 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
         ),
         ("--algo trpo --preset paper", "clip_range = 0.3", "clip_range in settings.toml has no effect"),
         ("", '[groups.a]\nalgo = "trpo"\n[groups.b]\ncg_damping = 1.0', "cg_damping in [groups.b] has no effect"),
+        (
+            "--critic plain --n-quantiles 4",
+            "",
+            "--n-quantiles has no effect: it is a setting of the quantile, normal and hl_gauss critic, and this has "
+            "critic = plain.",
+        ),
+        ("--variants plain,ensemble --guide symmetric", "", "and this has critic = ensemble, plain."),
+        ("--policy-bins 9", "", "it is a setting of the bins head, and this has policy_head = gaussian."),
+        ("", 'policy_head = "bins"\nlog_std_init = 0.0', "log_std_init in settings.toml has no effect"),
+        (
+            "--weighting inverse_variance --w-min 0.5",
+            "",
+            "it is a setting of the accuracy weights, and this has weighting",
+        ),
+        ("--weighting inverse_variance --temperature paper", "", "--temperature has no effect"),
     ],
 )
-def test_settings_of_the_other_algorithm(mcclt: Cli, flags: str, file: str, message: str) -> None:
+def test_settings_that_nothing_reads(mcclt: Cli, flags: str, file: str, message: str) -> None:
     assert message in mcclt.refused("train", "Hopper-v5", *flags.split(), "--config", toml(file))
 
 
-def test_settings_of_an_algorithm_that_is_trained(mcclt: Cli) -> None:
+def test_settings_that_something_reads(mcclt: Cli) -> None:
     both = resolved("Hopper-v5", *"--variants plain,trpo-plain --cg-damping 1 --clip-range 0.1".split())
     assert [(g.cg_damping, g.clip_range) for g in both.groups.values()] == [(1, 0.1)] * 2
+    both = resolved("Hopper-v5", *"--variants plain,mcclt --n-quantiles 4".split())
+    assert [g.n_quantiles for g in both.groups.values()] == [4, 4]
     resolved("Hopper-v5", "--config", toml("cg_damping = 1\n[groups.a]\nalgo = 'trpo'\n[groups.b]\nclip_range = 0.1"))
     resolved("Hopper-v5", "--config", toml("cg_damping = 0.1"))  # the default, as stored configurations have it
     resolved("Hopper-v5", "--algo", "trpo", "--config", toml("learning_rate_end = 'unset'"))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from commands import TINY, Cli
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 from mcclt.storage import checkpoint, runs
 from probes import PENDULUM, TINY_FLAGS, Broken, agent, run_config
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drivers import STEPS, Recorder, cells_of, contents, tiny
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.experiments.runner import run_cells
 from mcclt.experiments.store import Store
 from mcclt.experiments.workers import InProcess

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from mcclt.config import parse_seeds
+from mcclt.config.values import parse_seeds
 from mcclt.experiments import filling, plan
 from mcclt.experiments.analysis import claims, contrasts, stats
 from mcclt.experiments.results import Results, gather

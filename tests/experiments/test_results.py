@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drivers import tiny
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.experiments.results import Result, Series, gather, variant_label
 from mcclt.experiments.setups import PAPER_TASKS, Setup, make_setup
 from mcclt.experiments.store import Store

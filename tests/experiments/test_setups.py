@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcclt import presets
-from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.variants import VARIANTS
 from mcclt.errors import ConfigError, MccltError
 from mcclt.experiments import setups
 from mcclt.experiments.setups import NOT_IDENTITY, PAPER_TASKS, Setup, bare_task, make_setup, parse_variant, task_id

@@ -28,7 +28,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
 from mcclt import PPO, TRPO
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 from mcclt.errors import ConfigError
 from mcclt.method import normalisation
 from probes import OURS, Counter, Noisy, ShiftedActions, counter_length

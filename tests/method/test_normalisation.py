@@ -348,7 +348,7 @@ def test_using_an_agent_changes_nothing(model: PPO) -> None:
     np.testing.assert_allclose(believed.error, own.error, rtol=1e-3, atol=1e-5)
     weight = model._learner.weights(state, own.error)
     np.testing.assert_allclose(believed.weight, weight, rtol=1e-4)
-    assert probed[1]["bars"]["values"].shape == (3, 4)
+    assert probed[1]["bars"]["values"].shape == (3, 8)
 
 
 def test_saved_and_loaded(model: PPO, tmp_path: Path) -> None:

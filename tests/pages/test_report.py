@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from browser import CONTRAST, every, look_at, needs_browser, sized, where_there_is_one
-from mcclt.config import PAPER_VARIANTS
+from mcclt.config.variants import PAPER_VARIANTS
 from mcclt.experiments import figures, tables
 from mcclt.experiments.analysis import pooled, stats
 from mcclt.experiments.filling import repeat

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from browser import CONTRAST, every, look_at, needs_browser, where_there_is_one
-from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.variants import VARIANTS
 from mcclt.errors import ConfigError
 from mcclt.experiments.runs import read_runs
 from mcclt.pages import training

@@ -11,12 +11,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from mcclt.config import VARIANTS, AgentConfig, RunConfig
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.variants import VARIANTS
 
 TINY: dict[str, Any] = {
     "policy_hidden": (4,),
     "critic_hidden": (8,),
-    "n_quantiles": 4,
     "critic_iterations": 2,
     "policy_iterations": 2,
 }

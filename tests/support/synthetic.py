@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mcclt.config import PAPER_VARIANTS
+from mcclt.config.variants import PAPER_VARIANTS
 from mcclt.experiments.results import Result, Series, gather
 from mcclt.experiments.setups import Setup, make_setup
 from mcclt.experiments.store import Store

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from mcclt.config import PAPER_VARIANTS, VARIANTS
+from mcclt.config.variants import PAPER_VARIANTS, VARIANTS
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError
 from mcclt.storage import checkpoint
 from mcclt.storage.metadata import spec_from_dict, spec_to_dict

@@ -14,7 +14,8 @@ import pytest
 
 import mcclt
 from mcclt import PPO, TRPO, evaluate_policy
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 from mcclt.envs import ENGINES
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, MissingExtraError, UnknownNameError
 from mcclt.storage import checkpoint
@@ -140,11 +141,15 @@ def test_settings_are_numbers_of_numpy_too() -> None:
         make(policy_hidden=64)
 
 
-def test_a_setting_of_the_other_algorithm_is_refused() -> None:
+def test_a_setting_that_the_agent_does_not_read_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^clip_range has no effect: it is a setting of PPO, and this trains TRPO"):
         make(TRPO, clip_range=0.3)
     with pytest.raises(ConfigError, match=r"^cg_damping has no effect: it is a setting of TRPO, and this trains PPO"):
         make(cg_damping=0.1)
+    with pytest.raises(
+        ConfigError, match=r"^guide has no effect: it is a setting of the normal critic, and this has cri"
+    ):
+        make(critic="quantile", guide="symmetric")
 
 
 def test_numpy_and_range_seeds() -> None:
@@ -325,8 +330,8 @@ def test_what_is_no_array(trained: Any, given: Any, said: str) -> None:
     "critic, bars",
     [
         ("plain", 1),
-        ("normal", 4),
-        *(pytest.param(c, n, marks=pytest.mark.slow) for c, n in (("quantile", 4), ("ensemble", 5))),
+        ("normal", 8),
+        *(pytest.param(c, n, marks=pytest.mark.slow) for c, n in (("quantile", 8), ("ensemble", 5))),
     ],
 )
 def test_value_distribution(critic: str, bars: int) -> None:

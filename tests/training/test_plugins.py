@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mcclt.cli import app as cli
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.errors import ConfigError
 from mcclt.experiments.setups import make_setup
 from mcclt.method.policy_updates import POLICY_UPDATES, Ppo
 from mcclt.training import plugins
 
-SOURCE = 'from mcclt.config import VARIANTS\nVARIANTS["mine"] = {"critic": "plain", "weighting": "uniform"}\n'
+SOURCE = 'from mcclt.config.variants import VARIANTS\nVARIANTS["mine"] = {"critic": "plain", "weighting": "uniform"}\n'
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from test_fitting import SPEC, rollouts
 
-from mcclt.config import NUMBERS, PARTS, AgentConfig, RunConfig, fields_of, numbers_of
+from mcclt.config import NUMBERS, PARTS, AgentConfig, RunConfig, numbers_of
+from mcclt.config.values import fields_of
 from mcclt.method.learner import Learner
 from mcclt.method.settings import Structure, numbers
 from mcclt.storage.configuration import from_dict

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.tables import table_of
-from mcclt.config import require_each
+from mcclt.config.values import require_each
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:

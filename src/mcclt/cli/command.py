@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 import tyro
 
 from mcclt.cli import flags
-from mcclt.config import sentences
+from mcclt.config.effects import sentences
 from mcclt.console import folded, plain_console, say
 from mcclt.errors import ConfigError, shown
 

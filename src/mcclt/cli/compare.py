@@ -10,7 +10,8 @@ from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
-from mcclt.config import refuse_unread, require
+from mcclt.config.effects import refuse_unread
+from mcclt.config.values import require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.tables import evaluation_data, show_returns
-from mcclt.config import require
+from mcclt.config.values import require
 
 
 @dataclass(frozen=True, kw_only=True)

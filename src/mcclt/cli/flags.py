@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mcclt.config import MOST_SEEDS, UNSET, parse_seeds, parse_steps, require
+from mcclt.config.values import MOST_SEEDS, UNSET, parse_seeds, parse_steps, require
 from mcclt.errors import ConfigError, UnknownNameError, shown
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from mcclt import interrupts
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE, Seeds, seeds_of
-from mcclt.config import RunConfig, require, require_each
+from mcclt.config import RunConfig
+from mcclt.config.values import require, require_each
 from mcclt.errors import ConfigError, MccltError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:

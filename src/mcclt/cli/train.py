@@ -14,18 +14,10 @@ from mcclt import interrupts, presets
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of, show
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
-from mcclt.config import (
-    FREE,
-    PARTS,
-    VARIANTS,
-    AgentConfig,
-    RunConfig,
-    coerce,
-    fields_of,
-    group_name,
-    override,
-    refuse_unread,
-)
+from mcclt.config import FREE, PARTS, AgentConfig, RunConfig, override
+from mcclt.config.effects import refuse_unread
+from mcclt.config.values import coerce, fields_of
+from mcclt.config.variants import VARIANTS, group_name
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
 from mcclt.storage.configuration import read_file
 

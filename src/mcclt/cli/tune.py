@@ -12,7 +12,9 @@ from tyro.conf import Positional
 from mcclt.cli.flags import Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
-from mcclt.config import RunConfig, parse_steps, refuse_unread, require
+from mcclt.config import RunConfig
+from mcclt.config.effects import refuse_unread
+from mcclt.config.values import parse_steps, require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from mcclt import zoo
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
-from mcclt.config import require
+from mcclt.config.values import require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:

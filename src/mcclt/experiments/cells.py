@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import AgentConfig, RunConfig, coerce, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import coerce, fields_of
 from mcclt.errors import MccltError
 from mcclt.experiments.results import Result
 from mcclt.experiments.setups import Setup

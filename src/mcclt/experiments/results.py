@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mcclt.config import VARIANTS
+from mcclt.config.variants import VARIANTS
 from mcclt.errors import MccltError
 from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.setups import CONFIGS, PAPER_TASKS, make_setup

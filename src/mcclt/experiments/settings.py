@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 
 ALWAYS = ("seeds", "steps", "algo", "critic", "weighting")
 """Settings that say what was trained and how much of it: told even at their defaults."""

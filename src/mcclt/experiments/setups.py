@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Any, Self
 
 from mcclt import presets
-from mcclt.config import UNSTATED, VARIANTS, AgentConfig, RunConfig, coerce, fields_of, override
+from mcclt.config import UNSTATED, AgentConfig, RunConfig, override
+from mcclt.config.values import coerce, fields_of
+from mcclt.config.variants import VARIANTS
 from mcclt.envs import own
 from mcclt.errors import ConfigError, UnknownNameError
 from mcclt.presets import bare_task

@@ -22,7 +22,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FlattenObservation
 
-from mcclt.config import AgentConfig, RunConfig, fields_of
+from mcclt.config import AgentConfig, RunConfig
+from mcclt.config.values import fields_of
 from mcclt.envs.api import EnvSpec, Step, VectorEnv, task_name
 from mcclt.envs.gymnasium import make_bare, source_of
 from mcclt.errors import ConfigError, MissingExtraError

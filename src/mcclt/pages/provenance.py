@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from mcclt.config import PAPER_VARIANTS
+from mcclt.config.variants import PAPER_VARIANTS
 from mcclt.experiments.analysis.texts import hardware
 from mcclt.experiments.filling import fill
 from mcclt.experiments.plan import describe_seconds

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mcclt.config import require
+from mcclt.config.values import require
 from mcclt.errors import ConfigError, EnvironmentFault
 from mcclt.pages import filming
 

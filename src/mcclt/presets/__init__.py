@@ -10,7 +10,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
-from mcclt.config import RunConfig, fields_of
+from mcclt.config import RunConfig
+from mcclt.config.values import fields_of
 from mcclt.errors import UnknownNameError
 
 # (critic width, w_tar, w_min): MC-CLT PPO, MC-CLT TRPO, ensemble PPO, ensemble TRPO.

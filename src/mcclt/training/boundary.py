@@ -7,7 +7,8 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from mcclt.config import FREE, RunConfig, fields_of
+from mcclt.config import FREE, RunConfig
+from mcclt.config.values import fields_of
 from mcclt.envs.api import EnvSpec
 from mcclt.errors import CheckpointError, shown
 from mcclt.method.learner import without_numbers

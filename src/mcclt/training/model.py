@@ -23,17 +23,10 @@ import numpy as np
 from rich.console import Console
 
 from mcclt import presets
-from mcclt.config import (
-    AgentConfig,
-    RunConfig,
-    fields_of,
-    group_name,
-    override,
-    parse_seeds,
-    refuse_unread,
-    require,
-    with_decay,
-)
+from mcclt.config import AgentConfig, RunConfig, override, with_decay
+from mcclt.config.effects import refuse_unread
+from mcclt.config.values import fields_of, parse_seeds, require
+from mcclt.config.variants import group_name
 from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
 from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mcclt import zoo
-from mcclt.config import require
+from mcclt.config.values import require
 from mcclt.errors import CheckpointError
 from mcclt.storage import checkpoint, files, metadata, runs
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import UNSET, RunConfig
+from mcclt.config import RunConfig
+from mcclt.config.values import UNSET
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
 from mcclt.experiments.setups import CHANGEABLE, Setup
 from mcclt.experiments.store import Cell, Store

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import qmc
 
-from mcclt.config import check_types, require_each
+from mcclt.config.values import check_types, require_each
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments.analysis import aggregates
 from mcclt.tuning.space import Space

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from mcclt import presets
-from mcclt.config import NUMBERS, WHOLE, AgentConfig, RunConfig, coerce, override
+from mcclt.config import NUMBERS, WHOLE, AgentConfig, RunConfig, override
+from mcclt.config.values import coerce
 from mcclt.errors import ConfigError, UnknownNameError, shown
 from mcclt.experiments.setups import CHANGEABLE, owner_of
 from mcclt.storage.configuration import read_file

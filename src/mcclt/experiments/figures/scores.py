@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import PAPER_VARIANTS
+from mcclt.config.variants import PAPER_VARIANTS
 from mcclt.experiments.analysis import stats
 from mcclt.experiments.analysis.aggregates import performance_profile
 from mcclt.experiments.analysis.speed import learning_curve

@@ -4,23 +4,17 @@ Two frozen dataclasses: `AgentConfig` says how one agent learns, `RunConfig` wha
 steps, and one `AgentConfig` per group of a population). This module does not import JAX.
 """
 
-import ast
 import dataclasses
 import difflib
-import functools
-import inspect
 import math
-import operator
 import re
-import textwrap
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Literal
 
-from mcclt.errors import ConfigError, UnknownNameError, shown
+from mcclt.config.values import check_types, coerce, fields_of, require, require_each
+from mcclt.errors import ConfigError, shown
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class AgentConfig:
     policy_bins: int = 41
     """bins head: number of values in each dimension of an action."""
     log_std_init: float = -0.5
-    """Initial log standard deviation of the Gaussian policy."""
+    """gaussian head: initial log standard deviation."""
     target_kl: float | None = 0.01
     """PPO stops iterating at 1.5 times this (unset: never); TRPO's step keeps the mean KL below it."""
     target_kl_end: float | None = None
@@ -116,9 +110,9 @@ class AgentConfig:
     members: int | None = None
     """Number of critics, each on its own part of the batch; unset: 5 for ensemble, 1 for the others."""
     n_quantiles: int = 8
-    """Number N of quantile bars."""
+    """quantile, normal and hl_gauss critic: number N of quantile bars."""
     kappa: float = 1.0
-    """Huber threshold, where the loss turns from quadratic to linear."""
+    """quantile and normal critic: Huber threshold, where the loss turns from quadratic to linear."""
     guide: Literal["quantile", "symmetric"] = "quantile"
     """normal critic: quantile Huber (paper) or symmetric Huber guide (right in theory, too narrow when measured)."""
     value_bins: int = 101
@@ -136,16 +130,16 @@ class AgentConfig:
     qr_target: Literal["shifted", "bellman"] = "shifted"
     """quantile critic: own bars shifted by the advantage, or reward + gamma times the next state's bars."""
     crossing_error: float | None = None
-    """Error given to states with a bar on the wrong side of the mean (authors' code: 1e5); unset: none."""
+    """quantile, normal and hl_gauss critic: error of states with a bar on the wrong side of the mean (authors: 1e5)."""
 
     critic_w_tar: float | None = None
     """Mean of inverse-variance weights 1/(1 + vT) in the critic's loss, v the value's variance; unset: no weights."""
     w_tar: float = 0.9
-    """Target mean weight; each batch's temperature is searched to meet it."""
+    """accuracy, exploration and inverse_variance weights: their mean, met by searching each batch's temperature."""
     w_min: float = 0.6
-    """Smallest accuracy-seeking weight."""
+    """accuracy weights: smallest weight."""
     temperature: Literal["log", "paper"] = "log"
-    """Temperature search: scale-free and exact, or the authors' coarse linear one."""
+    """accuracy and exploration weights: temperature search, scale-free and exact, or the authors' coarse linear one."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
@@ -239,8 +233,6 @@ def numbers_of(config: AgentConfig) -> dict[str, float]:
 POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm", "policy_head", "policy_bins")
 """Settings that say what a policy computes: those of agents that act together are the same."""
 MAX_SEED = 2**32 - 1
-UNSET = "unset"
-"""The word for a setting without a value, in help, on the command line and in files."""
 FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
 UNSTATED = {"stagger": False}
@@ -341,184 +333,6 @@ def settled(agent: AgentConfig, steps: int) -> AgentConfig:
     ends = (agent.learning_rate_end, agent.target_kl_end, agent.critic_learning_rate_end)
     decays = any(end is not None for end in ends)
     return dataclasses.replace(agent, decay_steps=steps) if decays and agent.decay_steps is None else agent
-
-
-def sentences(cls: type) -> dict[str, str]:
-    """The sentence below each field of a dataclass and of those it inherits from."""
-    found: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(each):
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            assert isinstance(tree, ast.ClassDef)
-            for line, below in zip(tree.body, tree.body[1:], strict=False):
-                match line, below:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                        found[name] = " ".join(text.split())
-    return found
-
-
-@functools.cache
-def readers() -> dict[str, str]:
-    """The settings that one algorithm alone reads, and which."""
-    titles = {name: sentence.partition(": ")[0] for name, sentence in sentences(AgentConfig).items()}
-    return {name: title.lower() for name, title in titles.items() if title in ("PPO", "TRPO")}
-
-
-def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
-    """Refuses settings, by what to call each, of an algorithm that none of the agents learns by."""
-    algos = {agent.algo for agent in agents}
-    for what, name in names.items():
-        for own, other in (("ppo", "trpo"), ("trpo", "ppo")):
-            if readers().get(name) == own and algos == {other}:
-                raise ConfigError(
-                    f"{what} has no effect: it is a setting of {own.upper()}, and this trains {other.upper()}."
-                )
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def require(condition: bool, what: str, allowed: str) -> None:
-    """Raises a `ConfigError` of one sentence unless the condition holds."""
-    if not condition:
-        raise ConfigError(f"{what} is not allowed: it must be {allowed}.")
-
-
-def require_each(config: Any, names: str, holds: Callable[[Any], bool], allowed: str) -> None:
-    """The same for each of the settings named, as far as they are set."""
-    for name in names.split():
-        value = getattr(config, name)
-        require(value is None or holds(value), f"{name} = {value}", allowed)
-
-
-def check_types(config: Any) -> None:
-    """Checks every `Literal` field against its choices, and that nothing is None which must be set."""
-    for name, kind in _hints(config.__class__).items():
-        value = getattr(config, name)
-        if value is None or typing.get_origin(kind) is Literal:
-            coerce(config.__class__, name, value)
-
-
-# --- the paper's variants ------------------------------------------------------------------------------------
-
-VARIANTS: dict[str, dict[str, str]] = {
-    "plain": {"critic": "plain", "weighting": "uniform"},
-    "qr": {"critic": "quantile", "weighting": "uniform"},
-    "mcclt-nw": {"critic": "normal", "weighting": "uniform"},
-    "ensemble": {"critic": "ensemble", "weighting": "accuracy"},
-    "mcclt": {"critic": "normal", "weighting": "accuracy"},
-    "explore": {"critic": "normal", "weighting": "exploration"},
-    "inverse-variance": {"critic": "normal", "weighting": "inverse_variance"},
-    "hl-gauss": {"critic": "hl_gauss", "weighting": "accuracy"},
-    "hl-gauss-nw": {"critic": "hl_gauss", "weighting": "uniform"},
-}
-"""Critics with weightings, by the names used throughout."""
-PAPER_VARIANTS = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore")
-"""Those that the paper compares."""
-
-
-def group_name(agent: AgentConfig) -> str:
-    """What a way of learning is called by everywhere: the algorithm and the variant, as in ppo-mcclt, or its parts."""
-    for name, parts in VARIANTS.items():
-        if parts["critic"] == agent.critic and agent.weighting in (None, parts["weighting"]):
-            if agent.weighting is None and name.endswith("-nw"):
-                continue  # unset means the paper's pairing: with weights
-            return f"{agent.algo}-{name}"
-    return "-".join(part for part in (agent.algo, agent.critic, agent.weighting) if part)
-
-
-# --- text to values ----------------------------------------------------------------------------------------
-
-
-def parse_steps(text: str) -> int:
-    """Reads 200000, 200_000, 200k, 1M, 1.5M or 1e6."""
-    match = len(text) <= 40 and re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kKmM]?)", text.strip())
-    scale = {"": 1, "k": 1_000, "m": 1_000_000}
-    value = Decimal(match[1].replace("_", "")) * scale[match[2].lower()] if match else Decimal("0.5")
-    if value != int(value) or value >= 2**63:
-        raise ConfigError(f"{shown(text)} is not a number of steps: give a whole number such as 200000, 200k or 1M.")
-    return int(value)
-
-
-def parse_seeds(value: Any) -> tuple[int, ...]:
-    """Reads 3, "0,1,2", "0..7" (both ends included), or a sequence of whole numbers."""
-    refusal = ConfigError(
-        f"seeds = {shown(value)} is not allowed: give 3, a list 0,1,2 or a range 0..7 of at most {MOST_SEEDS:,} seeds."
-    )
-    if isinstance(value, str):
-        seeds: list[int] = []
-        for part in value.split(","):
-            match = re.fullmatch(r"\s*([0-9]{1,10})(?:\.\.([0-9]{1,10}))?\s*", part)
-            if match is None:
-                raise refusal
-            first, last = int(match[1]), int(match[2] or match[1])
-            if not first <= last < first + MOST_SEEDS:
-                raise refusal
-            seeds += range(first, last + 1)
-        return tuple(seeds)
-    try:
-        values = [value] if not hasattr(value, "__iter__") else list(value)
-        if any(isinstance(v, bool) for v in values):
-            raise refusal
-        return tuple(operator.index(v) for v in values)  # NumPy's integers as well
-    except TypeError:
-        raise refusal from None
-
-
-MOST_SEEDS = 10_000
-WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-    tuple: "whole numbers such as (64, 64)",
-    Mapping: "a table",
-    type(None): UNSET,
-}
-"""What a setting of each type is, for people."""
-
-
-def coerce(cls: type, name: str, value: Any) -> Any:
-    """A value from a file or a user as the type of field `name`, or a `ConfigError`."""
-    value = _plain(value)
-    if any(type(v) is int and abs(v) >= 2**63 for v in (value if isinstance(value, list | tuple) else [value])):
-        raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
-    if name == "seeds":
-        return parse_seeds(value)
-    if name in ("steps", "eval_freq", "checkpoint_freq", "decay_steps") and isinstance(value, str):
-        return parse_steps(value)
-    kind = _hints(cls)[name]
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if value == UNSET and type(None) in kinds:  # TOML has no word of its own for it
-        return None
-    for k in kinds:
-        origin = typing.get_origin(k)
-        if origin is Literal and value in typing.get_args(k):
-            return value
-        if origin is tuple and isinstance(value, list | tuple) and all(type(v) is int for v in value):
-            return tuple(value)
-        if k is float and type(value) in (int, float) and abs(value) < 2**1023:
-            return float(value)
-        if isinstance(k, type) and type(value) is k:
-            return value
-    if typing.get_origin(kind) is Literal:
-        raise UnknownNameError(name, str(value), typing.get_args(kind))
-    wanted = " or ".join(WORDS.get(typing.get_origin(k) or k, str(k)) for k in kinds)
-    raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
-
-
-def _plain(value: Any) -> Any:
-    """Python's own numbers and lists for those of NumPy or JAX, also in a list."""
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def fields_of(cls: type) -> list[str]:
-    """The names of a configuration's settings."""
-    return [f.name for f in dataclasses.fields(cls)]
 
 
 def override(config: Any, values: Mapping[str, Any]) -> Any:
