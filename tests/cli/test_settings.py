@@ -1,5 +1,6 @@
 """Where the settings of `mcclt train` come from, and what is said of bad ones."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mcclt import presets
 from mcclt.cli.train import Train
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.storage import runs
+from mcclt.storage.configuration import to_dict
 from probes import PENDULUM, TINY_FLAGS
 
 
@@ -110,6 +112,19 @@ def test_a_stored_configuration_repeats_the_run(mcclt: Cli, finished: Path) -> N
     assert resolved("--config", str(finished / "config.json")) == stored
     other = resolved("--config", str(finished / "config.json"), "--gamma", "0.5", "--steps", "32")
     assert other.steps == 32 and other.groups["ppo-plain"].gamma == 0.5, "flags override the file"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--variants plain,trpo-mcclt --n-quantiles 4 --cg-damping 1",  # each group is stored with both
+        "--preset paper --variants mcclt-nw",  # with weights' settings, which are of the task
+    ],
+)
+def test_a_stored_configuration_may_state_what_nothing_reads(flags: str) -> None:
+    stored = resolved("Hopper-v5", *flags.split())
+    Path("stored.json").write_text(json.dumps(to_dict(stored)))
+    assert resolved("--config", "stored.json") == stored
 
 
 def test_flags_are_checked_on_top_of_preset_and_file(mcclt: Cli) -> None:

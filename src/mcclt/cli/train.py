@@ -143,10 +143,10 @@ class Train(Command, RunConfig, AgentConfig):
             agents[name if groups else group_name(agent)] = agent
             run = of_run | run
         refuse_unread({f"--{name.replace('_', '-')}": name for name in flags}, agents.values())
-        # A file may state defaults, as stored configurations do.
-        refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
-        for group, settings in groups.items():
-            refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
+        if self.config and self.config.suffix != ".json":  # a stored configuration states everything
+            refuse_unread({f"{name} in {self.config}": name for name in _changed(file)}, agents.values())
+            for group, settings in groups.items():
+                refuse_unread({f"{name} in [groups.{group}]": name for name in _changed(settings)}, [agents[group]])
         return override(RunConfig("", groups=agents), run)
 
     def resumed(self, path: Path) -> RunConfig:
