@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import authors_code
 import minutes
 import modern
 import one_environment
@@ -74,6 +75,7 @@ def parts(stores: dict[str, Results]) -> dict[str, str]:
         "minutes": minutes.table(KEPT / "minutes"),
         "tuned-returns": returns.table(stores["tuned"]),
         "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),
+        "authors-code": authors_code.table(stores["paper"]),
         "trpo-step": trpo_step.table(),
         "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
         "replication": replication.table(first=first, second=second),
@@ -102,7 +104,7 @@ def summary(results: Results, tuned: Results) -> dict[Path, dict[str, str]]:
 
     def score(series: Series) -> str:
         entry = paper_entry(series.task, series.algo, series.variant)
-        return replication.mean(series) + (f" ({entry['mean']:,.0f})" if entry else "")
+        return replication.mean(series.scores) + (f" ({entry['mean']:,.0f})" if entry else "")
 
     return {
         README: {

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from pathlib import Path
 
+import numpy as np
 import tyro
 
 from mcclt.experiments.analysis import stats, texts
@@ -44,15 +45,15 @@ def table(**stores: Found) -> str:
         if all(key in store for store in stores.values()):
             task, algo, _ = key
             cells = [f"{algo.upper()} on {task}: {series.label}"]
-            cells += [mean(store[key]) for store in stores.values()]
+            cells += [mean(store[key].scores) for store in stores.values()]
             cells += [difference(store.get((task, algo, "mcclt")), store[key]) for store in stores.values()]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def mean(series: Series) -> str:
+def mean(scores: np.ndarray) -> str:
     """With its standard error over seeds."""
-    summary = stats.summarise(series.scores)
+    summary = stats.summarise(scores)
     return f"{summary.mean:,.0f} ± {summary.se:,.0f}"
 
 

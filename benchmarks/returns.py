@@ -53,7 +53,7 @@ def table(results: Results) -> str:
         cells = [
             f"{bare_task(series.task)}, {series.algo.upper()}: {series.label}",
             interquartile_mean(series),
-            replication.mean(series),
+            replication.mean(series.scores),
             replication.difference(series, baseline),
             number(published),
             number(published and reached(series, published)),

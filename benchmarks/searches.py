@@ -70,7 +70,7 @@ def _again(best: dict[str, Any], confirmed: list[Series]) -> tuple[str, str, str
     winner = [one for one in alike if settings.items() <= (one.settings | {"algo": one.algo}).items()]
     if not winner:
         return "not yet", "", ""
-    return f"{iqm([winner[0].scores]):,.0f}", replication.mean(winner[0]), replication.mean(default[0])
+    return f"{iqm([winner[0].scores]):,.0f}", replication.mean(winner[0].scores), replication.mean(default[0].scores)
 
 
 def candidates_table() -> str:
@@ -86,7 +86,7 @@ def candidates_table() -> str:
             _base(series, changes),
             ", ".join(f"`{change}`" for change in changes.split("+")) if changes else "–",
             f"{iqm([series.scores]):,.0f}",
-            replication.mean(series),
+            replication.mean(series.scores),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

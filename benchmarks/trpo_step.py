@@ -32,7 +32,7 @@ NAMES = {
 
 def rows() -> dict[str, np.ndarray]:
     """Scores [seeds] at 400,000 steps."""
-    theirs = json.loads((RESULTS / "authors-code-walker2d-trpo.json").read_text(encoding="utf-8"))
+    theirs = json.loads((RESULTS / "authors-code" / "walker2d-trpo-plain.json").read_text(encoding="utf-8"))
     found = {"the authors' code": np.array([value for _, step, value in theirs["evaluations"] if step == AT])}
     for series in Store(RESULTS / "one-environment").load().series:
         if (series.task, series.algo, series.variant) == ("Walker2d-v4", "trpo", "plain"):
@@ -61,7 +61,7 @@ def on_halfcheetah() -> str:
             entry, difference = paper_entry(*key), stats.compare(series.scores, summed[key].scores)
             assert entry is not None
             change = f"{difference.difference:+,.0f} [{difference.low:+,.0f}, {difference.high:+,.0f}]"
-            means = f"{replication.mean(summed[key])} | {replication.mean(series)}"
+            means = f"{replication.mean(summed[key].scores)} | {replication.mean(series.scores)}"
             lines.append(f"| {series.label} | {means} | {change} | {entry['mean']:,.0f} |")
     return "\n".join(lines)
 
