@@ -320,7 +320,9 @@ def test_pack(mcclt: Cli) -> None:
     loaded = contents(store)
     damaged = store.file((make_setup("Hopper", "ppo", "plain", "authors"), 7))
     damaged.write_text("half")
-    assert re.search(rf"{damaged} is damaged.*\n4 cells packed: [0-9]+ kB became [0-9] kB\.", mcclt("pack")[0])
+    said, error = mcclt("pack", code=2)
+    assert re.search(rf"{damaged} is damaged.*\n4 cells packed: [0-9]+ kB became [0-9] kB\.", said)
+    assert error == "mcclt: 1 file could not be packed: see above.\n"
     damaged.unlink()
     assert contents(Store("my-results")) == loaded
     assert mcclt("pack")[0] == "Nothing to pack.\n"

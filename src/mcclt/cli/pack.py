@@ -8,6 +8,7 @@ from tyro.conf import Positional
 
 from mcclt.cli.command import Command
 from mcclt.cli.flags import STORE
+from mcclt.errors import MccltError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +34,5 @@ class Pack(Command):
         sizes = f"{done.before / 1e3:,.0f} kB became {done.after / 1e3:,.0f} kB"
         outcome = f"{count(done.cells, 'cell')} {word}ed: {sizes}." if done.cells else f"Nothing to {word}."
         self.say(*done.problems, outcome)
+        if done.problems:
+            raise MccltError(f"{count(len(done.problems), 'file')} could not be {word}ed: see above.")
