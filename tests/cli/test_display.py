@@ -17,13 +17,13 @@ def console(terminal: bool) -> tuple[Console, io.StringIO]:
 
 
 def play(display: PlanDisplay, units: list[Unit]) -> None:
-    steps = units[0].config.steps
+    steps = units[0].config.whole_steps
     display.begin(sum(len(u.cells) for u in units), sum(len(u.cells) for u in units) * steps)
     for unit in units:
         display.unit_began(unit)
         display.progress(unit.name, steps // 2, "half [bold]way[/]")
         display.progress("somebody else's", 5, "")
-        display.progress(unit.name, 10 * steps, "over")  # the last update may go past the end
+        display.progress(unit.name, steps, "over")
         display.unit_ended(unit, len(unit.cells))
 
 

@@ -116,8 +116,8 @@ class PlanDisplay(_Bars):
 
     def unit_began(self, unit: Unit) -> None:
         """A line of its own."""
-        bar = self.bars.add_task(_title(unit), total=unit.config.steps, text="compiling…")
-        self._units[unit.name] = _UnderWay(unit, bar, begun=unit.config.steps)
+        bar = self.bars.add_task(_title(unit), total=unit.config.whole_steps, text="compiling…")
+        self._units[unit.name] = _UnderWay(unit, bar, begun=unit.config.whole_steps)
 
     def progress(self, name: str, step: int, text: str) -> None:
         """Moves its bar and that of the whole."""
@@ -126,7 +126,7 @@ class PlanDisplay(_Bars):
         one = self._units[name]
         unit, config = one.unit, one.unit.config
         one.begun = min(one.begun, max(step - config.steps_per_update, 0))  # the first news follow the first update
-        one.step = min(step, config.steps)
+        one.step = step
         alone = f"{unit.setups[0].name} " if len(unit.setups) == 1 else ""  # which begins the line anyway
         self.bars.update(one.bar, completed=one.step, text=text.removeprefix(alone))
         speed = f"{self._speed():,.0f} steps/s in all"
@@ -136,8 +136,8 @@ class PlanDisplay(_Bars):
     def unit_ended(self, unit: Unit, written: int) -> None:
         """Takes its line away."""
         one = self._units.pop(unit.name)
-        self._finished_steps += written * unit.config.steps
-        self._finished_made += written * (unit.config.steps - one.begun)
+        self._finished_steps += written * unit.config.whole_steps
+        self._finished_made += written * (unit.config.whole_steps - one.begun)
         self._done += written
         self.bars.remove_task(one.bar)
         speed = self._speed()

@@ -84,7 +84,7 @@ def run_cells(
     cells = list(dict.fromkeys(cells))
     todo = store.missing(cells)
     tally = Tally(there=len(cells) - len(todo))
-    display.begin(len(todo), sum(setup.config.steps for setup, _ in todo))
+    display.begin(len(todo), sum(setup.config.whole_steps for setup, _ in todo))
     pending = cut_off(store, cells, todo)
     known = {cell for unit in pending for cell in unit.cells}
     shares = workers.capacity if workers.apart else 1
