@@ -181,6 +181,7 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
             "",
             "it is a setting of the accuracy weights, and this has weighting",
         ),
+        ("--critic plain --w-tar 0.8", "", "and this has weighting = uniform."),
         ("--weighting inverse_variance --temperature paper", "", "--temperature has no effect"),
     ],
 )

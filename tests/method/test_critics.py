@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from mcclt.config import AgentConfig
+from mcclt.config.variants import weighting_of
 from mcclt.method import optimisers
 from mcclt.method.critics import CRITICS, Batch, Critic, Prediction, divide, fit, total_loss
 from mcclt.method.nets import count
@@ -477,3 +478,9 @@ def test_a_histogram_learns_the_distribution_of_returns():
     np.testing.assert_allclose(told.mean, [2.0], atol=0.05)
     np.testing.assert_allclose(told.std, [np.sqrt(2)], rtol=0.1)
     assert np.all(np.diff(told.bars) > 0) and told.error < 0.1
+
+
+@pytest.mark.parametrize("name", list(CRITICS))
+def test_the_weighting_of_a_critic_is_that_of_its_variant(name):
+    assert weighting_of(AgentConfig(critic=name)) == CRITICS[name].default_weighting
+    assert weighting_of(AgentConfig(critic=name, weighting="exploration")) == "exploration"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mcclt.config import AgentConfig
-from mcclt.config.variants import VARIANTS
+from mcclt.config.variants import VARIANTS, weighting_of
 from mcclt.errors import ConfigError
 
 CHOICES = {"critic": "critic", "head": "policy_head", "weights": "weighting"}
@@ -67,8 +67,12 @@ def reads(agent: AgentConfig, name: str) -> bool:
     if name not in readers():
         return True
     _, choice, values = readers()[name]
-    value = getattr(agent, choice)
-    return value in values or value not in BUILT_IN[choice]
+    chosen = _chosen(agent, choice)
+    return chosen in values or chosen not in BUILT_IN[choice]
+
+
+def _chosen(agent: AgentConfig, choice: str) -> str | None:
+    return weighting_of(agent) if choice == "weighting" else getattr(agent, choice)
 
 
 def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> None:
@@ -77,7 +81,7 @@ def refuse_unread(names: Mapping[str, str], agents: Iterable[AgentConfig]) -> No
     for what, name in names.items():
         if agents and not any(reads(agent, name) for agent in agents):
             title, choice, _ = readers()[name]
-            here = ", ".join(sorted({getattr(agent, choice) for agent in agents}))
+            here = ", ".join(sorted({str(_chosen(agent, choice)) for agent in agents}))
             this = f"trains {here.upper()}" if choice == "algo" else f"has {choice} = {here}"
             article = "" if choice == "algo" else "the "
             raise ConfigError(f"{what} has no effect: it is a setting of {article}{title}, and this {this}.")
