@@ -125,6 +125,9 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     assert f"with λ = 0.95 {(was.scores < 170).sum()} of 30 seeds were stuck below 170, with 0.98 one is" in page
     assert (swimmer.scores < 170).sum() == 1
     assert f"{(hopper.scores < 1600).sum()} of 30 seeds end below 1,600" in page
+    lander, biped = (results.main(t, "ppo", "plain").scores for t in ("LunarLanderContinuous-v3", "BipedalWalker-v3"))
+    assert f"with all 30 seeds between {lander.min():.0f} and {lander.max():.0f}" in page
+    assert (biped < 200).sum() == 2 and "Two of the 30 seeds end below 200" in page
     scores = [results.main("InvertedDoublePendulum-v4", "ppo", v).scores for v in CRITICS]
     assert f"(p = {scipy.stats.ttest_ind(*scores, equal_var=False).pvalue:.3f})" in page
     assert f"{cheetah.scores.mean():,.0f} ± {scipy.stats.sem(cheetah.scores):,.0f} over [30 seeds]" in readme
