@@ -121,7 +121,7 @@ def test_a_stored_configuration_repeats_the_run(mcclt: Cli, finished: Path) -> N
         "--preset paper --variants mcclt-nw",  # with weights' settings, which are of the task
     ],
 )
-def test_a_stored_configuration_may_state_what_nothing_reads(flags: str) -> None:
+def test_a_stored_configuration_may_state_what_nothing_reads(mcclt: Cli, flags: str) -> None:
     stored = resolved("Hopper-v5", *flags.split())
     Path("stored.json").write_text(json.dumps(to_dict(stored)))
     assert resolved("--config", "stored.json") == stored

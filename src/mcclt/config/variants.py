@@ -20,13 +20,18 @@ PAPER_VARIANTS = ("plain", "qr", "mcclt-nw", "ensemble", "mcclt", "explore")
 
 def weighting_of(agent: AgentConfig) -> str | None:
     """Its weighting; where it is unset, what the paper pairs with the critic. None if that is not in the table."""
-    pairs = (parts for name, parts in VARIANTS.items() if parts["critic"] == agent.critic and not name.endswith("-nw"))
-    return agent.weighting or next(pairs, {"weighting": None})["weighting"]
+    paired = (
+        parts["weighting"]
+        for name, parts in VARIANTS.items()
+        if parts["critic"] == agent.critic and not name.endswith("-nw")
+    )
+    return agent.weighting or next(paired, None)
 
 
 def group_name(agent: AgentConfig) -> str:
     """What a way of learning is called by everywhere: the algorithm and the variant, as in ppo-mcclt, or its parts."""
+    own = {"critic": agent.critic, "weighting": weighting_of(agent)}
     for name, parts in VARIANTS.items():
-        if parts == {"critic": agent.critic, "weighting": weighting_of(agent)}:
+        if parts == own:
             return f"{agent.algo}-{name}"
     return "-".join(part for part in (agent.algo, agent.critic, agent.weighting) if part)
