@@ -42,6 +42,14 @@ def test_closing_after_an_answer_was_cut_short() -> None:
     workers.close()
 
 
+def test_the_manager_leaves_signals_to_its_parent() -> None:
+    """Schedulers send SIGTERM to all processes of a job, a terminal SIGINT."""
+    with contextlib.closing(Processes(1, pin=False)) as workers:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(workers.manager._process.pid, number)  # type: ignore[attr-defined]
+            assert list(workers.news()) == []
+
+
 @pytest.mark.slow
 def test_a_process_that_is_killed(tmp_path: Path, undisturbed: dict) -> None:
     """kill -9 of one of two: its unit goes on from its checkpoint, its neighbour's does not notice."""

@@ -98,7 +98,7 @@ class Processes(Crew):
         self.capacity, self.apart = count, pin
         self._context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         self.manager = _Manager(ctx=self._context)
-        self.manager.start(interrupts.end_with_parent)
+        self.manager.start(_follow_parent)
         self._queue, self._stop = self.manager.Queue(), self.manager.Event()
         self._pools = [self._pool(place) for place in range(count)]
         self._futures: dict[int, Future[Any]] = {}
@@ -156,11 +156,16 @@ def _make(make: Callable[..., Any], *args: Any) -> Any:
 _Manager.register("host", _make)
 
 
+def _follow_parent() -> None:
+    """Ends this process with its parent, and leaves signals, which schedulers send to all processes, to that."""
+    interrupts.end_with_parent()
+    for number in interrupts.SIGNALS:  # while it trains, `interrupts` hears them
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _prepare(place: int, count: int) -> None:
     """Gives this process its share of the cores, before JAX counts them."""
-    interrupts.end_with_parent()
-    for number in interrupts.SIGNALS:  # while it trains, `interrupts` hears them; else the parent does
-        signal.signal(number, signal.SIG_IGN)
+    _follow_parent()
     if count > 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= count:
