@@ -24,6 +24,15 @@ def hopper(variant: str = "mcclt", config: str = "authors", **run: int) -> Setup
     return make_setup("Hopper", "ppo", variant, config, **run)
 
 
+def test_a_store_is_shown_in_a_few_lines(tmp_path: Path) -> None:
+    """As a notebook shows what it is given: names, not the arrays of all curves."""
+    (series,) = (results := store_of(tmp_path, (hopper(), 3, 10.0)).load()).series
+    digest = hopper().digest
+    assert repr(series) == f"Series(task='Hopper-v4', algo='ppo', variant='mcclt', digest='{digest}')"
+    assert repr(series) in repr(results) and len(repr(results)) < 1000
+    assert "seed=1" in repr(series.results[1]) and len(repr(series.results[1])) < 200
+
+
 # --- mixed configurations --------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import collections
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,17 +43,17 @@ class Result:
     seed: int
     digest: str
     """Of its setup."""
-    returns: np.ndarray
+    returns: np.ndarray = field(repr=False)
     """[episodes] final deterministic episodes; NaN where an environment failed."""
-    lengths: np.ndarray
+    lengths: np.ndarray = field(repr=False)
     """[episodes]."""
-    curve: dict[str, np.ndarray]
+    curve: dict[str, np.ndarray] = field(repr=False)
     """Columns of numbers over training, `step` among them; NaN where there is none."""
-    probe: dict[str, Any]
+    probe: dict[str, Any] = field(repr=False)
     """What its critic believes; see `training.probe`. Empty if it was not looked at."""
-    cost: dict[str, float]
+    cost: dict[str, float] = field(repr=False)
     """`seconds` of training, `steps_per_second`, `critic_parameters`."""
-    provenance: dict[str, Any]
+    provenance: dict[str, Any] = field(repr=False)
     """Version, git commit, packages, hardware, engine, times, command."""
 
     @property
@@ -70,8 +70,8 @@ class Series:
     algo: str
     variant: str
     digest: str
-    settings: dict[str, Any]
-    results: tuple[Result, ...]
+    settings: dict[str, Any] = field(repr=False)
+    results: tuple[Result, ...] = field(repr=False)
     """In order of their seeds."""
 
     @property
@@ -151,7 +151,7 @@ class Results:
     """Tasks in the paper's order, PPO before TRPO, variants in the paper's order."""
     problems: tuple[str, ...] = ()
     """Files that could not be read, each in one sentence with its path."""
-    timings: tuple[dict[str, Any], ...] = ()
+    timings: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     """Measured costs (table 2), one per machine and task."""
     path: Path | None = None
     reproduction: bool = True
