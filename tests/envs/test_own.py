@@ -115,5 +115,6 @@ def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: s
     with pytest.raises(EnvironmentFault) as error:
         model.learn(64)
     sentence, *where = str(error.value).splitlines()
-    assert "raised in step: ValueError: the motor is on fire at step" in sentence and "on_nan 'restart'" in sentence
+    assert "raised in step: ValueError: the motor is on fire (walk.py, line 23) at step" in sentence
+    assert "on_nan 'restart'" in sentence
     assert 'walk.py", line 23, in deeper' in where[-2] and "the motor is on" in where[-1]

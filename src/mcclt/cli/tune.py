@@ -236,7 +236,7 @@ class Tune(Machinery):
         if not best:
             first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
             longer = " Raise --steps or --rungs, in another --store." if first == NO_EPISODE else ""
-            raise ConfigError(f"No setting of {self.task} gave a return: {first}.{longer}")
+            raise ConfigError(f"No setting of {self.task} gave a return: {first.rstrip('.')}.{longer}")
         self._show_best(best)
         found: list[Confirmed] = []
         winner = best[0]

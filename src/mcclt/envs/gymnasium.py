@@ -159,7 +159,7 @@ class _Guard(gym.Wrapper):
             self._unready = ""
         except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the training
             obs = self._nan()
-            self._unready = f"raised in reset: {_describe(error)}{_trace(error)}"
+            self._unready = f"raised in reset: {_describe(error)}{_place(error)}{_trace(error)}"
             self._fault = self._fault or self._unready
         fault, self._fault = self._fault, ""
         return obs, {"fault": fault} if fault else {}
@@ -175,7 +175,7 @@ class _Guard(gym.Wrapper):
             vector, number = self._vector(obs), _number(reward, "reward", "biuf")
             return vector, float(number), _flag(terminated, "terminated"), _flag(truncated, "truncated"), {}
         except (Exception, SystemExit) as error:
-            self._fault = f"raised in step: {_describe(error)}{_trace(error)}"
+            self._fault = f"raised in step: {_describe(error)}{_place(error)}{_trace(error)}"
             return self._nan(), np.nan, False, True, {}
 
     def _vector(self, obs: Any) -> np.ndarray:
@@ -270,12 +270,23 @@ def source_of(task: object) -> Source:
     return task
 
 
+def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The part of a stack that is in code that is not ours."""
+    return [frame for frame in stack if not frame.filename.startswith((OURS, "<frozen "))]
+
+
+def _place(error: BaseException) -> str:
+    """Where in such code it was raised, in brackets; empty if that is nowhere."""
+    frames = _theirs(traceback.extract_tb(error.__traceback__))
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
 def _trace(error: BaseException) -> str:
     """Where in code that is not ours it was raised, and what it was raised from, on lines of their own."""
     told: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     lines: list[str] = []
     while told is not None:
-        lines += traceback.format_list([f for f in told.stack if not f.filename.startswith((OURS, "<frozen "))])
+        lines += traceback.format_list(_theirs(told.stack))
         if issubclass(told.exc_type, SyntaxError):  # no frame has its line
             lines += [*told.format_exception_only()][:-1]
         link = "from" if told.__cause__ else "while handling"

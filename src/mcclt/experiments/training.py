@@ -62,7 +62,7 @@ def train_unit(unit: Unit, folder: Path, report: Report) -> Outcome:
     for a, (setup, seed) in enumerate(unit.cells):
         if trainer.status[a] != TRAINING or not np.isfinite(returns[a]).any():
             why = trainer.status[a] if trainer.status[a] != TRAINING else "its final episodes failed"
-            failures.append(f"{setup.name} on {setup.task}, seed {seed}, has no result ({why}).")
+            failures.append(f"{setup.name} on {setup.task}, seed {seed}, has no result ({why.rstrip('.')}).")
             continue
         cost = {
             "seconds": seconds / len(trainer.agents),
