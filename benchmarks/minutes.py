@@ -126,7 +126,7 @@ def train(
     steps: int = 1_000_000,
     cores: tuple[int, int] = (0, 1),
 ) -> None:
-    """Trains seeds 0, 1, ... of one contestant, half of them on each of two cores, and writes FOLDER/TASK-NAME.json."""
+    """Trains seeds 0, 1, ... of one contestant, half of them on each of two cores, and enters it in FOLDER/TASK.json."""
     with concurrent.futures.ProcessPoolExecutor(seeds) as processes, tempfile.TemporaryDirectory() as runs:
         if name == "mcclt":
             halves = enumerate(cores)
@@ -136,18 +136,20 @@ def train(
         else:
             work = [processes.submit(theirs, name, task, s, cores[s % 2], minutes, steps) for s in range(seeds)]
         points = [point for one in work for point in one.result()]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{task}-{name}.json").write_text(json.dumps(points), encoding="utf-8")
+    keep(folder, task, name, points)
     print(f"{task}, {name}: {len(points)} evaluations in {folder}")
+
+
+def keep(folder: Path, task: str, name: str, points: list[Point]) -> None:
+    """Writes a contestant beside the others of its task, or in place of what was there of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contestants = load(folder).get(task, {}) | {name: points}
+    (folder / f"{task}.json").write_text(json.dumps(contestants), encoding="utf-8")
 
 
 def load(folder: Path) -> dict[str, dict[str, list[Point]]]:
     """By task and contestant."""
-    found: dict[str, dict[str, list[Point]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        task, name = next((path.stem[: -len(n) - 1], n) for n in LABELS if path.stem.endswith(f"-{n}"))
-        found.setdefault(task, {})[name] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def by_seed(points: list[Point]) -> list[list[Point]]:

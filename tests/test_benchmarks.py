@@ -293,8 +293,11 @@ def test_minutes_draws_each_seed_and_their_mean(script: Any, tmp_path: Path) -> 
         for seed, curve in curves.items()
         for k, value in enumerate(curve)
     ]
-    (tmp_path / "Hopper-v4-mcclt.json").write_text(json.dumps(points))
     minutes = script("minutes")
+    for name, found in (("mcclt", points[:1]), ("sb3-ppo", points[:1]), ("mcclt", points)):
+        minutes.keep(tmp_path / "kept", "Hopper-v4", name, found)
+    assert minutes.load(tmp_path / "kept") == {"Hopper-v4": {"mcclt": points, "sb3-ppo": points[:1]}}
+    minutes.keep(tmp_path, "Hopper-v4", "mcclt", points)
     assert minutes.table(tmp_path).splitlines()[2:] == ["| Hopper-v4 | mcclt, tuned | 50 (30 to 70) | 1 | 1.5 |"]
     minutes.draw(tmp_path, tmp_path / "minutes.png")
     try:
