@@ -126,7 +126,7 @@ def train(
     steps: int = 1_000_000,
     cores: tuple[int, int] = (0, 1),
 ) -> None:
-    """Trains seeds 0, 1, ... of one contestant, half of them on each of two cores, and enters it in FOLDER/TASK.json."""
+    """Trains seeds 0, 1, ... of one contestant, half of them on each of two cores, and adds it to FOLDER/TASK.json."""
     with concurrent.futures.ProcessPoolExecutor(seeds) as processes, tempfile.TemporaryDirectory() as runs:
         if name == "mcclt":
             halves = enumerate(cores)
