@@ -17,7 +17,10 @@ import scipy.stats
 import mcclt
 from mcclt.cli import main
 from mcclt.config import RunConfig
+from mcclt.experiments.paper import paper_entry
+from mcclt.experiments.results import NAMES, Series
 from mcclt.experiments.setups import make_setup, parse_variant
+from mcclt.experiments.store import Store
 from mcclt.tuning.space import Space, configured
 from probes import PENDULUM, TINY, flags
 from synthetic import filled
@@ -137,6 +140,32 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     for series in returns.Store(KEPT / "candidates").load().series:
         middle = scipy.stats.trim_mean(np.repeat(series.scores, 2), 0.25)
         assert f"| {middle:,.0f} |" in page
+
+
+def test_sentences_about_the_papers_tables_say_what_the_store_does() -> None:
+    page, glance, readme = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for name in ("docs/results.md", "docs/glance.md", "README.md")
+    )
+    results = Store(ROOT / "results").load()
+    found = [s for s in results.mains if s.variant in NAMES and paper_entry(s.task, s.algo, s.variant)]
+    off = {s: s.scores.mean() / paper_entry(s.task, s.algo, s.variant)["mean"] - 1 for s in found}
+    table_1, table_3 = ([off[s] for s in found if (s.variant == "explore") == other] for other in (False, True))
+    near = f"{sum(abs(share) <= 0.15 for share in table_1)} of the {len(table_1)} means of table 1"
+    assert f"{near} are within 15 % of the paper's (MC-CLT's" in page and near in glance
+    differ = [round(100 * share) for share in (min(table_3), max(table_3))]
+    assert f"those of exploration differ by −{-differ[0]} to +{differ[1]} %" in glance
+    spreads = {v: [c for s in results.of(v) if (c := calibration_of(s)) is not None] for v in ("mcclt", "ensemble")}
+    ours, theirs = ([round(100 * mean) for mean in np.mean(spreads[v], axis=0)] for v in spreads)
+    told = "MC-CLT's 50, 80 and 95 % intervals hold {} of returns on average, an ensemble's {}"
+    three = "{}, {} and {} %"
+    assert told.format(three.format(*ours), three.format(*theirs)) in readme
+
+
+def calibration_of(series: Series) -> list[float] | None:
+    """Shares of returns inside 50, 80 and 95 % intervals, mean over seeds."""
+    known = [r.probe["calibration"]["coverage"] for r in series.results if r.probe.get("calibration")]
+    return [float(np.mean([one[level] for one in known])) for level in ("0.5", "0.8", "0.95")] if known else None
 
 
 def test_what_is_kept_of_a_search_is_all_that_its_table_shows(script: Any, tmp_path: Path) -> None:
