@@ -142,7 +142,7 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
         assert f"| {middle:,.0f} |" in page
 
 
-def test_sentences_about_the_papers_tables_say_what_the_store_does() -> None:
+def test_sentences_about_the_papers_tables_say_what_the_store_does(script: Any) -> None:
     page, glance, readme = (
         " ".join((ROOT / name).read_text(encoding="utf-8").split())
         for name in ("docs/results.md", "docs/glance.md", "README.md")
@@ -160,6 +160,12 @@ def test_sentences_about_the_papers_tables_say_what_the_store_does() -> None:
     told = "MC-CLT's 50, 80 and 95 % intervals hold {} of returns on average, an ensemble's {}"
     three = "{}, {} and {} %"
     assert told.format(three.format(*ours), three.format(*theirs)) in readme
+    e, sigma, disagreement = (
+        [np.nanmean([script("trust").rank(r, what) for r in s.results]) for s in results.of(variant)]
+        for variant, what in (("mcclt", "error"), ("mcclt", "std"), ("ensemble", "std"))
+    )
+    told = f"ρ = {np.mean(e):.2f} on average (from {min(e):.2f} to {max(e):.2f}), MC-CLT's σ with {np.mean(sigma):.2f}"
+    assert f"{told}, the ensemble's disagreement with {np.mean(disagreement):.2f} (" in page.replace("−", "-")
 
 
 def calibration_of(series: Series) -> list[float] | None:
