@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import math
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from commands import Cli
 from drivers import PENDULUM, RUN, VARIANT, contents
-from mcclt.cli import reproduce
+from mcclt.cli import machinery, reproduce
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.reproduce import Reproduce
 from mcclt.errors import MccltError
@@ -30,7 +31,9 @@ from synthetic import make_result, make_store
 
 @pytest.fixture
 def mcclt(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """With room for tables, and in this process, where training can be replaced, however long a plan is."""
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(machinery, "LONG", math.inf)
     return mcclt
 
 
@@ -118,29 +121,41 @@ def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("machinery", "gpu", "mps", "says"),
+    ("command", "gpu", "mps", "count", "says"),
     [
-        (Reproduce(), False, False, "--workers 4"),
-        (Reproduce(workers=2), False, False, ""),
-        (Reproduce(quiet=True), False, False, ""),
-        (Reproduce(backend="ray"), False, False, ""),
-        (Reproduce(), True, False, ""),
-        (Reproduce(workers=2), True, False, "nvidia-cuda-mps-control -d"),
-        (Reproduce(workers=2), True, True, ""),
+        (Reproduce(), False, False, 4, "4 processes share the cores"),
+        (Reproduce(workers=2), False, False, 2, ""),
+        (Reproduce(quiet=True), False, False, 4, ""),
+        (Reproduce(backend="ray"), False, False, 1, ""),
+        (Reproduce(), True, False, 1, ""),
+        (Reproduce(workers=2), True, False, 2, "nvidia-cuda-mps-control -d"),
+        (Reproduce(workers=2), True, True, 2, ""),
     ],
 )
-def test_advice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machinery: Machinery, gpu: bool, mps: bool, says: str
+def test_how_many_processes_train(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: Machinery,
+    gpu: bool,
+    mps: bool,
+    count: int,
+    says: str,
 ) -> None:
-    """On four cores, eight agents of 200,000 steps each; none for shorter plans."""
+    """On four cores, of eight agents of 200,000 steps each; shorter plans stay in this process if nothing is said."""
     monkeypatch.setattr("mcclt.envs.api.available_cores", lambda: 4)
+    monkeypatch.setattr("mcclt.training.population.on_cpu", lambda: not gpu)
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 9_000_000, "SC_PAGE_SIZE": 1_000}.__getitem__)
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     if mps:
         (tmp_path / "control").touch()
     setup = make_setup("Hopper", "ppo", "plain", "fixed", steps=200_000)
-    found = machinery.advice(gpu, [(setup, seed) for seed in range(8)])
+    cells = [(setup, seed) for seed in range(8)]
+    assert command.side_by_side(cells) == count
+    found = command.advice(count)
     assert says in found and bool(says) == bool(found)
-    assert machinery.advice(gpu, [(setup, seed) for seed in range(4)]) == ""
+    assert command.side_by_side(cells[:4]) == (command.workers or 1)
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 5_000_000, "SC_PAGE_SIZE": 1_000}.__getitem__)
+    assert command.side_by_side(cells) == min(count, command.workers or 2), "2 GB each"
 
 
 def test_compare_with_one_seed_says_what_is_missing(mcclt: Cli, made_up: list[Unit]) -> None:

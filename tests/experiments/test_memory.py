@@ -62,5 +62,5 @@ def test_processes_share_a_gpu(
     """Half of each one's share of 6 GB, by the 18.09 MB of an agent of MC-CLT on Hopper: 165 alone, 55 of three."""
     monkeypatch.setattr(memory, "gpu_bytes", lambda: 6 * 10**9)
     cells = [(make_setup("Hopper-v5", "ppo", variant, "fixed"), 0) for variant in ("gaussian", "mcclt")]
-    found = machinery.gpu_population(cells)
+    found = machinery.gpu_population(cells, machinery.workers or 1)
     assert found == int(share * 6e9 / 2 // 18_087_696)

@@ -27,7 +27,9 @@ CPU_POPULATION = 8
 GPU_POPULATION = 360
 """Agents, of several setups, that train together on a GPU, which many small networks fill better."""
 LONG = 1_000_000
-"""Steps in all, from which on it is worth saying how they would be done sooner."""
+"""Steps in all, from which on several processes are sooner done than one, although each has to start."""
+WORKER_BYTES = 2e9
+"""Memory that must be there for each process of those that are not asked for; it takes about half of that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +47,9 @@ class Machinery(Command):
     backend: Literal["local", "ray"] = "local"
     """Where agents train. local: this machine; ray: a Ray cluster (extra: ray), started here unless --address names
     one."""
-    workers: int = 1
-    """local: processes that train side by side, each with its share of the cores; one per core is faster than
-    one for all. On one GPU they pay off for plans of several tasks, under NVIDIA's MPS."""
+    workers: int | None = None
+    """local: processes that train side by side, each with its share of the cores; unset: on a CPU one per core, for
+    plans of a million steps or more. On one GPU several pay off for plans of several tasks, under NVIDIA's MPS."""
     address: str | None = None
     """ray: the cluster to join (auto, or host:port); unset: a local one is started."""
     cpus: float | None = None
@@ -110,7 +112,6 @@ class Machinery(Command):
         """Computes what is missing."""
         from mcclt.cli.display import PlanDisplay
         from mcclt.experiments.runner import Tally, run_cells
-        from mcclt.experiments.units import cut_off
         from mcclt.experiments.workers import InProcess
         from mcclt.training.compilation import use_cache
 
@@ -123,42 +124,48 @@ class Machinery(Command):
         use_cache()
         with contextlib.ExitStack() as stack:
             display = stack.enter_context(PlanDisplay(self.console, self.quiet))
-            mix = self.on_gpu
-            workers: Workers = self.crew(store, pin=not mix) or InProcess(display.progress)
+            mix, count = self.on_gpu, self.side_by_side(cells)
+            workers: Workers = self.crew(store, count) or InProcess(display.progress)
             stack.enter_context(contextlib.closing(workers))
-            if (advice := self.advice(mix, todo)) and not cut_off(store, cells, todo):  # those stay whole
+            if advice := self.advice(count):
                 self.say(advice)
-            population = self.population or (self.gpu_population(cells) if mix else CPU_POPULATION)
+            population = self.population or (self.gpu_population(cells, count) if mix else CPU_POPULATION)
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
                 raise self.interrupted(error) from None
 
-    def advice(self, mix: bool, todo: Sequence["Cell"]) -> str:
-        """How the same would be done sooner on this machine, if there is a way."""
+    def side_by_side(self, cells: Sequence["Cell"]) -> int:
+        """How many processes train a plan: as many when it is continued, because it decides the last bits."""
         from mcclt.envs.api import available_cores
 
-        if self.quiet or self.backend != "local" or sum(setup.config.steps for setup, _ in todo) < LONG:
+        if self.workers is not None or self.backend != "local":
+            return self.workers or 1
+        if self.on_gpu or sum(setup.config.steps for setup, _ in cells) < LONG:
+            return 1
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return max(1, min(available_cores(), len(cells), int(memory / WORKER_BYTES)))
+
+    def advice(self, count: int) -> str:
+        """What is to be known of several processes, if anything."""
+        if self.quiet or count == 1 or (self.on_gpu and _has_mps()):
             return ""
-        if mix and self.workers > 1 and not _has_mps():
+        if self.on_gpu:
             return (
                 "The processes take turns on the GPU. They would share it, and be faster, under NVIDIA's MPS: start it "
                 "first, with `nvidia-cuda-mps-control -d`."
             )
-        count = min(available_cores(), len(todo))
-        if not mix and self.workers == 1 and count > 1:
-            return f"--workers {count} would be faster: processes of about 1 GB each that share the cores."
-        return ""
+        return f"{count} processes share the cores; --workers sets how many." if self.workers is None else ""
 
-    def gpu_population(self, cells: Sequence["Cell"]) -> int:
-        """`GPU_POPULATION`, or what fits into each process's share of this machine's GPU, which is said beforehand."""
+    def gpu_population(self, cells: Sequence["Cell"], count: int) -> int:
+        """`GPU_POPULATION`, or what fits into the share of the GPU that each of `count` processes has (then said)."""
         from mcclt.envs import make_vec
         from mcclt.experiments import memory
 
         total = memory.gpu_bytes()
         if total is None:
             return GPU_POPULATION
-        total = int(total * (1 / self.workers if self.backend == "local" else min(1, self.gpus)))
+        total = int(total * (1 / count if self.backend == "local" else min(1, self.gpus)))
         setups = {setup.key: setup for setup, _ in cells}.values()
         specs = {}
         for task in {setup.task for setup in setups}:
@@ -172,13 +179,13 @@ class Machinery(Command):
             )
         return min(GPU_POPULATION, fits)
 
-    def crew(self, store: "Store | None", pin: bool) -> "Crew | None":
-        """Workers beside this process, if the flags speak of any."""
+    def crew(self, store: "Store | None", count: int) -> "Crew | None":
+        """Workers beside this process, if it is not to do all itself."""
         from mcclt.experiments import workers
 
         if self.backend == "ray":
             return workers.RayCluster(store, self.address, self.cpus, self.gpus)
-        return workers.Processes(self.workers, pin) if self.workers > 1 else None
+        return workers.Processes(count, pin=not self.on_gpu) if count > 1 else None
 
     def end(self, store: "Store", tally: "Tally") -> None:
         """Says what became of the cells, and writes the report of what there is."""

@@ -88,7 +88,7 @@ class Tune(Machinery):
         from mcclt.tuning import SharedTuner, Tuner
         from mcclt.tuning.tuner import places_of
 
-        if self.plan and (self.backend == "ray" or self.workers > 1):
+        if self.plan and (self.backend == "ray" or (self.workers or 1) > 1):
             raise ConfigError("--plan measures one process of this machine: leave out --workers and --backend ray.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
         seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
@@ -102,7 +102,7 @@ class Tune(Machinery):
                 self._measure(Tuner(plan, space, Path(folder) / "plan", **how), len(seeds))
             return
         with contextlib.ExitStack() as stack:
-            crew = self.crew(None, pin=not self.on_gpu) if self.strategy != "pbt" else None
+            crew = self.crew(None, self.workers or 1) if self.strategy != "pbt" else None
             if crew is None:
                 tuner = Tuner(plan, space, self.store, **how)
             else:
