@@ -1,6 +1,7 @@
 """A command is a dataclass: its fields are its flags, the sentence below each is its help. Parsed once, by tyro."""
 
 import abc
+import collections
 import contextlib
 import dataclasses
 import difflib
@@ -62,7 +63,7 @@ class Command(abc.ABC):
         """The command with the flags that were typed; anything unknown, missing or senseless is a `ConfigError`."""
         known = flags_of(cls)
         if not {"-h", "--help"} & {*args}:
-            _check_values_follow(args, known)
+            _check_flags(args, known)
         about = inspect.getdoc(cls) or ""
         form, unknown = read(form_of(cls), args, f"mcclt {cls.name()}", about, return_unknown_args=True)
         if unknown:
@@ -200,9 +201,14 @@ def _unknown(cls: type[Command], token: str, known: Mapping[str, Flag]) -> Confi
     return ConfigError(f"{command} has no flag {flag}. Did you mean {meant}{how}?")
 
 
-def _check_values_follow(args: Sequence[str], known: Mapping[str, Flag]) -> None:
-    """Refuses a flag at the end, or with another behind it, that needs a value."""
+def _check_flags(args: Sequence[str], known: Mapping[str, Flag]) -> None:
+    """Refuses a flag that needs a value and is typed twice, or at the end, or with another flag behind it."""
     need = {flag.spelt: flag for flag in known.values() if not flag.switch}
-    for flag, value in itertools.pairwise([*args, "--"]):
-        if (spelt := flag.replace("_", "-")) in need and re.match("-(-|(?!inf|nan)[a-zA-Z])", value):
+    typed = collections.Counter(word.split("=")[0].replace("_", "-") for word in args)
+    for spelt, flag in need.items():
+        if typed[spelt] > 1:
+            several = f": {spelt} {flag.metavar}" if "," in flag.metavar else ""
+            raise ConfigError(f"{spelt} is given more than once: give it once{several}.")
+    for word, value in itertools.pairwise([*args, "--"]):
+        if (spelt := word.replace("_", "-")) in need and re.match("-(-|(?!inf|nan)[a-zA-Z])", value):
             raise ConfigError(f"{spelt} needs a value: {spelt} {need[spelt].metavar}.")

@@ -90,9 +90,14 @@ class Tune(Machinery):
 
         if self.plan and (self.backend == "ray" or (self.workers or 1) > 1):
             raise ConfigError("--plan measures one process of this machine: leave out --workers and --backend ray.")
+        if self.strategy == "pbt" and "population" in self.given:
+            raise ConfigError("pbt trains all settings at once: leave out --population, and give --trials.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
+        require(not self.confirm or self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
         plan, space = self.declared()
+        if seen := {*seeds} & {*range(plan.first_seed, plan.first_seed + plan.seeds)}:
+            raise ConfigError(f"Seed {min(seen)} is one of the search's own: confirm on others (--seeds).")
         self.check([self.task])
         use_cache()
         places = self.population or max(places_of(self.on_gpu), self.seeds_per_setting)
@@ -108,7 +113,7 @@ class Tune(Machinery):
             else:
                 tuner = SharedTuner(plan, space, self.store, stack.enter_context(contextlib.closing(crew)), **how)
             self.say(self._cost(tuner, len(seeds)))
-            self._search(tuner)
+            self._search(tuner, len(seeds))
         self._end(tuner, seeds)
 
     def declared(self) -> tuple[Any, Any]:
@@ -156,13 +161,17 @@ class Tune(Machinery):
         each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
         rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
         how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one in {plan.keep} continues"
-        confirmed = (min(self.confirm, settings) + 1) * seeds * plan.rungs[-1] if self.confirm else 0
+        confirmed = self._confirmed_steps(tuner, seeds)
         after = f" The confirmation takes {confirmed:,} more." if confirmed else ""
         return (
             f"{count(settings, 'setting')}{each}, {count(tuner.at_once * plan.seeds, 'agent')} at once; compared at "
             f"{rungs} steps, where {how}: about {plan.expected_steps * programs:,} steps.{after} "
             f"{count(programs, 'structure')} to compile.{self._early(tuner)}"
         )
+
+    def _confirmed_steps(self, tuner: "Tuner", seeds: int) -> int:
+        settings = tuner.plan.trials * len(tuner.structures)
+        return (min(self.confirm, settings) + 1) * seeds * tuner.plan.rungs[-1] if self.confirm else 0
 
     def _early(self, tuner: "Tuner") -> str:
         """A warning where agents are judged before an episode must have ended."""
@@ -199,9 +208,9 @@ class Tune(Machinery):
             tuner.run(look)
         self.say(self._cost(tuner, seeds))
         steps = tuner.plan.expected_steps * len(tuner.structures)
-        self.say(_duration(seen, steps, self._longest))
+        self.say(_duration(seen, steps, self._confirmed_steps(tuner, seeds), self._longest))
 
-    def _search(self, tuner: "Tuner") -> None:
+    def _search(self, tuner: "Tuner", seeds: int) -> None:
         from mcclt.cli.display import SearchDisplay
         from mcclt.tuning import SharedTuner
 
@@ -212,7 +221,8 @@ class Tune(Machinery):
             if len(seen) < LOOK:
                 seen.append(status)
                 if len(seen) == LOOK and not self.quiet and not isinstance(tuner, SharedTuner):
-                    display.say(_duration(seen, status.expected - status.steps, self._longest))
+                    left, after = status.expected - status.steps, self._confirmed_steps(tuner, seeds)
+                    display.say(_duration(seen, left, after, self._longest))
 
         try:
             with SearchDisplay(self.console, self.quiet) as display:
@@ -220,15 +230,15 @@ class Tune(Machinery):
                 display.end(tuner.status)
         except KeyboardInterrupt as error:
             if best := tuner.best():
-                self._show_best(best)
+                self._show_best(tuner)
+                path, _ = self._write(tuner, best[0], [])
+                self.say(f"Best so far: {path}")
             raise self.interrupted(error) from None
 
     # --- what it found -------------------------------------------------------------------------------------
 
     def _end(self, tuner: "Tuner", seeds: tuple[int, ...]) -> None:
         from mcclt.experiments.store import Store
-        from mcclt.pages import tuning
-        from mcclt.storage import files
         from mcclt.tuning import confirm
         from mcclt.tuning.search import NO_EPISODE
 
@@ -237,9 +247,9 @@ class Tune(Machinery):
             first = next((trial.why for trial in tuner.trials if trial.why), "no setting was tried")
             longer = " Raise --steps or --rungs, in another --store." if first == NO_EPISODE else ""
             raise ConfigError(f"No setting of {self.task} gave a return: {first.rstrip('.')}.{longer}")
-        self._show_best(best)
+        self._show_best(tuner)
         found: list[Confirmed] = []
-        winner = best[0]
+        path, page = self._write(tuner, best[0], found)
         if self.confirm:
             best = best[: self.confirm]
             setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
@@ -247,30 +257,41 @@ class Tune(Machinery):
             store = Store(self.store / "confirmed", create=True)
             self.say(*self.compute(store, cells).failures)
             found = confirm.outcome(store, cells, best)
-            winner = next((one.trial for one in found if one.trial is not None), winner)
             self._show_confirmed(found)
-        path = self.store / "best.toml"
-        files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
-        tuner.export()
-        page = tuning.write(tuner, found, winner, self.store)
+            winner = next((one.trial for one in found if one.trial is not None), best[0])
+            path, page = self._write(tuner, winner, found)
         command = f"mcclt train --config {shlex.quote(str(path))}"
         self.say(f"Best settings: {path}", f"Train with them:  {command}", f"Page: {page}")
 
-    def _show_best(self, best: "list[Trial]") -> None:
+    def _write(self, tuner: "Tuner", winner: "Trial", found: "list[Confirmed]") -> tuple[Path, Path]:
+        """What is known so far: all trials, the best settings and the page; the paths of these two."""
+        from mcclt.pages import tuning
+        from mcclt.storage import files
+        from mcclt.tuning import confirm
+
+        path = self.store / "best.toml"
+        files.write_atomically(path, confirm.best_file(tuner.plan, winner, found).encode())
+        tuner.export()
+        return path, tuning.write(tuner, found, winner, self.store)
+
+    def _show_best(self, tuner: "Tuner") -> None:
         from mcclt.tuning.confirm import changed, default_of
+        from mcclt.tuning.search import FAILED
 
         columns = ("setting", "rungs", "score", "what it changes")
         table = table_of(columns, "Best settings of the search", left=("what it changes",))
-        for trial in best[:5]:
+        for trial in tuner.best()[:5]:
             differences = changed(trial.settings, default_of(trial))
             point = {name: value for name, (value, _) in differences.items() if name in trial.point}
             words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
             table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
         self.console.print(table)
+        if failed := [trial.why for trial in tuner.trials if trial.state == FAILED]:
+            self.say(f"{len(failed)} of {len(tuner.trials)} settings failed; the first: {failed[0]}")
 
     def _show_confirmed(self, found: "list[Confirmed]") -> None:
         from mcclt.pages.rendering import score
-        from mcclt.tuning.confirm import default_command
+        from mcclt.tuning.confirm import default_command, verdict
 
         columns = ("setting", "seeds", "IQM", "mean", "± SE", "to the default", "95 % interval")
         table = table_of(columns, "On fresh seeds", whole=columns[-1:])
@@ -283,6 +304,7 @@ class Tune(Machinery):
                 row += [f"{score(one.against.low, '+')} … {score(one.against.high, '+')}" if known else "–"]
             table.add_row(*row)
         self.console.print(table)
+        self.say(*filter(None, [verdict(found)]))
         if command := default_command(found):
             self.say(f"The default is what this trains:  {command}")
 
@@ -291,8 +313,8 @@ class _Enough(Exception):
     """The speed is known."""
 
 
-def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
-    """How long so many steps take, at the speed of the last updates seen: the first compile.
+def _duration(seen: "list[Status]", steps: int, after: int, longest: int) -> str:
+    """How long so many steps take, and those of the confirmation, at the speed of the last updates: the first compile.
 
     With `longest`, as on a GPU, a few agents take as long as many: no less than all of these for so many steps each.
     Fewer than three updates are a whole search.
@@ -303,7 +325,8 @@ def _duration(seen: "list[Status]", steps: int, longest: int) -> str:
         return f"The whole search took {describe_seconds(seen[-1].seconds)} here, compiling included."
     _, first, *_, last = seen
     speed = (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
+    minutes, then = (describe_seconds(max(some, last.busy * longest, 0) / speed) for some in (steps, after))
     return (
-        f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about "
-        f"{describe_seconds(max(steps, last.busy * longest, 0) / speed)}, if every place stays in use."
+        f"{speed:,.0f} steps/s here after {last.compiling:.0f} s of compiling: the search takes about {minutes}, if "
+        f"every place stays in use{f', the confirmation at that speed {then}' if after else ''}."
     )

@@ -68,12 +68,7 @@ class Trainer:
         self._stopped = False
         try:
             config = self.config = with_decay(config)
-            self.learners = {
-                name: Learner(agent, self.spec, config.n_envs, config.steps_per_update)
-                for name, agent in config.groups.items()
-            }
-            for learner in self.learners.values():
-                _check_shares(learner, config.steps_per_update)
+            self.learners = learners_of(config, self.spec)
         except ConfigError:
             self.env.close()
             raise
@@ -472,6 +467,16 @@ class Trainer:
 
 def _places(config: RunConfig) -> list[Place]:
     return [Place(name, seed, agent) for name, agent in config.groups.items() for seed in config.seeds]
+
+
+def learners_of(config: RunConfig, spec: EnvSpec) -> dict[str, Learner]:
+    """Of every group; a `ConfigError` says which setting does not fit the others or the task."""
+    found = {
+        name: Learner(agent, spec, config.n_envs, config.steps_per_update) for name, agent in config.groups.items()
+    }
+    for learner in found.values():
+        _check_shares(learner, config.steps_per_update)
+    return found
 
 
 def _check_shares(learner: Learner, batch: int) -> None:

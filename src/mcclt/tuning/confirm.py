@@ -81,6 +81,18 @@ def outcome(store: Store, cells: Sequence[Cell], best: Sequence[Trial]) -> list[
     return sorted(found, key=lambda one: (one.trial is not None, -one.iqm))
 
 
+def verdict(confirmed: Sequence[Confirmed]) -> str:
+    """Whether the best of the settings is better than the default, in a sentence; nothing if there is no test."""
+    best = next((one for one in confirmed if one.against is not None and one.against.p is not None), None)
+    if best is None or best.against is None:
+        return ""
+    if best.against.low > 0:
+        return f"{best.name} is better than the default."
+    if best.against.high < 0:
+        return f"The default is better than {best.name}: train with that."
+    return f"Whether {best.name} is better than the default is undecided: more seeds (--n-seeds) may tell."
+
+
 def default_command(confirmed: Sequence[Confirmed]) -> str:
     """What one types to train the default that was confirmed; nothing if none was."""
     for one in confirmed:
@@ -101,6 +113,8 @@ def best_file(plan: Plan, trial: Trial, confirmed: Sequence[Confirmed]) -> str:
             lines.append(
                 f"# On {one.summary.n} fresh seeds {what} gave {one.summary.mean:,.1f}{spread} (standard error)."
             )
+    if said := verdict(confirmed):
+        lines.append(f"# {said}")
     settings = {"task": plan.task} | dict(sorted(trial.settings.items()))
     # Words, numbers and lists are written in TOML as in JSON; what is unset has a word.
     lines += [f"{n} = {json.dumps(UNSET if v is None else v, ensure_ascii=False)}" for n, v in settings.items()]

@@ -27,6 +27,8 @@ NO_EPISODE = "no episode ended"
 """Why a trial has failed that has no score."""
 QUARTER = 4
 """Population-based training: the worst of so many parts copy the best."""
+TPE_STARTS = 10
+"""Settings that Optuna's tpe draws at random before it learns from scores."""
 PERTURBED = 0.1
 """And go this far from each number they copy, up or down, as a share of its range."""
 
@@ -58,6 +60,11 @@ class Plan:
             raise ConfigError(f"rungs = {self.rungs} is not allowed: give growing numbers of steps.")
         if self.strategy == "pbt" and (self.trials < QUARTER or self.seeds > 1):
             raise ConfigError(f"pbt needs at least {QUARTER} settings, with one agent each: --seeds-per-setting 1.")
+
+    @property
+    def most_at_once(self) -> int:
+        """Settings that may train together: with tpe a part, because the others are to learn from their scores."""
+        return max(TPE_STARTS, self.trials // 4) if self.sampler == "tpe" else self.trials
 
     @property
     def expected_steps(self) -> int:

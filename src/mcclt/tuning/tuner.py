@@ -4,6 +4,7 @@ Everything is in one directory: `search.json`, what was declared; `checkpoint.sa
 file, from which a search that was cut off goes on exactly; and at the end `trials.json`, `best.toml` and the page.
 """
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from mcclt import interrupts
-from mcclt.config import RunConfig
+from mcclt.config import RunConfig, with_decay
+from mcclt.envs import make_vec
 from mcclt.errors import ConfigError, MissingExtraError
 from mcclt.experiments.cells import plain
 from mcclt.storage import checkpoint, files
 from mcclt.training.population import on_cpu
 from mcclt.training.trainer import TRAINING as AGENT_TRAINS
-from mcclt.training.trainer import Place
+from mcclt.training.trainer import Place, learners_of
 from mcclt.tuning import search
 from mcclt.tuning.pool import GROUP, Pool
 from mcclt.tuning.search import Plan, Search, Trial, score_of
@@ -95,7 +97,7 @@ class Tuner:
         wanted = places if places is not None else max(places_of(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
-        self.at_once = plan.trials if plan.strategy == "pbt" else min(wanted // plan.seeds, plan.trials)
+        self.at_once = plan.trials if plan.strategy == "pbt" else min(wanted // plan.seeds, plan.most_at_once)
         self.structures = space.all_structures()
         self._run = RunConfig(
             plan.task,
@@ -111,6 +113,7 @@ class Tuner:
         self._seconds = self._compiling = 0.0
         self._tick = time.perf_counter()
         self._saved = 0.0
+        self._check()
         self._declare()
 
     @property
@@ -121,6 +124,13 @@ class Tuner:
             "fixed": self.space.fixed,
         }
         return json.loads(json.dumps({"plan": dataclasses.asdict(self.plan), "space": space}))
+
+    def _check(self) -> None:
+        """Refuses a structure that no agent on this task can have, before anything is written or trained."""
+        source = self.plan.task if self._env is None else self._env
+        with contextlib.closing(make_vec(source, [(0, 0, 0, 0)])) as env:
+            for one in self.searches:
+                learners_of(with_decay(self._config(one)), env.spec)
 
     def _declare(self) -> None:
         path = self.folder / "search.json"
