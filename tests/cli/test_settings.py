@@ -244,6 +244,7 @@ def test_settings_that_something_reads(mcclt: Cli) -> None:
         ([PENDULUM, "--gamma"], "--gamma needs a value"),
         ([PENDULUM, "--critic", "--quiet"], "--critic needs a value"),
         ([PENDULUM, "--out", "-x"], "--out needs a value"),
+        ([PENDULUM, "--variants", "plain", "--variants=qr"], "--variants is given more than once: give it once, with"),
         ([PENDULUM, "--w-tar", "-inf"], "w_tar = -inf"),
         ([PENDULUM, "--n-seeds", "0"], "n_seeds = 0 is not allowed"),
         ([PENDULUM, "--n-seeds", "2", "--seeds", "1"], "leave one out"),

@@ -120,14 +120,18 @@ def test_a_search_that_ends_before_its_first_rung(
 def test_how_long_a_search_takes_is_never_negative(left: int, said: str) -> None:
     """1,000 steps/s; what is expected is a guess, and a search may have made more steps already."""
     seen = [Status(1_000 * k, 0, (), 1, 1, 1, 1.0, float(k), 2.0, None) for k in range(1, 5)]
-    assert f"1,000 steps/s here after 2 s of compiling: the search takes about {said}, if" in _duration(seen, left, 0)
+    found = _duration(seen, left, 0, 0)
+    assert f"1,000 steps/s here after 2 s of compiling: the search takes about {said}, if" in found
+    assert "confirmation" not in found
+    assert "the confirmation at that speed 30 s." in _duration(seen, left, 30_000, 0)
 
 
 def test_on_a_gpu_a_search_takes_as_long_as_its_longest_trial() -> None:
     seen = [Status(8_000 * k, 0, (), 8, 8, 8, 1.0, float(k), 2.0, None) for k in range(1, 5)]
     assert "8,000 steps/s here after 2 s of compiling: the search takes about 50 s, if" in _duration(
-        seen, 80_000, 50_000
+        seen, 80_000, 0, 50_000
     )
+    assert "the confirmation at that speed 50 s." in _duration(seen, 80_000, 100_000, 50_000)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,12 @@ def test_on_a_gpu_a_search_takes_as_long_as_its_longest_trial() -> None:
         (["--rungs", "200,400"], "--rungs ends at 400 steps and --steps says 80"),
         (["--strategy", "pbt", "--trials", "2"], "pbt needs at least 4"),
         (["--confirm", "-1"], "confirm = -1 is not allowed"),
+        (["--seeds", "9999..10000", "--n-seeds", "unset"], "Seed 10000 is one of the search's own"),
+        (["--episodes", "0"], "episodes = 0 is not allowed: it must be at least 1"),
+        (["--fix", "gamma=0.9", "--fix", "clip_range=0.1"], "--fix is given more than once"),
+        (["--fix", "minibatch_size=100000"], "minibatch_size = 100000 is not allowed: it must be at most"),
+        (["--fix", "critic=nonsense"], "nonsense"),
+        (["--strategy", "pbt", "--population", "3"], "pbt trains all settings at once"),
         (["--sampler", "cma"], "cma"),
         (["--plan", "--workers", "2"], "--plan measures one process of this machine"),
         (["--backend", "ray", "--workers", "2"], "--workers is for this machine"),

@@ -202,13 +202,15 @@ def _unknown(cls: type[Command], token: str, known: Mapping[str, Flag]) -> Confi
 
 
 def _check_flags(args: Sequence[str], known: Mapping[str, Flag]) -> None:
-    """Refuses a flag that needs a value and is typed twice, or at the end, or with another flag behind it."""
+    """Refuses a flag that needs a value and has none behind it, and a list that is given twice.
+
+    Of a flag with one value the last counts, as everywhere.
+    """
     need = {flag.spelt: flag for flag in known.values() if not flag.switch}
     typed = collections.Counter(word.split("=")[0].replace("_", "-") for word in args)
     for spelt, flag in need.items():
-        if typed[spelt] > 1:
-            several = f": {spelt} {flag.metavar}" if "," in flag.metavar else ""
-            raise ConfigError(f"{spelt} is given more than once: give it once{several}.")
+        if typed[spelt] > 1 and flags.spelling(flag.kind).several:
+            raise ConfigError(f"{spelt} is given more than once: give it once, with commas between values.")
     for word, value in itertools.pairwise([*args, "--"]):
         if (spelt := word.replace("_", "-")) in need and re.match("-(-|(?!inf|nan)[a-zA-Z])", value):
             raise ConfigError(f"{spelt} needs a value: {spelt} {need[spelt].metavar}.")

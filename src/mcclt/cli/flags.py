@@ -13,11 +13,15 @@ from mcclt.errors import ConfigError, UnknownNameError, shown
 
 
 class Spelling(NamedTuple):
-    """How a value is typed: the word that stands for it in help, what reads it, and what else to say if it cannot."""
+    """How a value is typed: the word that stands for it in help, what reads it, and what else to say if it cannot.
+
+    Of `several` values, who types the flag twice means both.
+    """
 
     metavar: str
     read: Callable[[str], Any]
     allowed: str = ""
+    several: bool = False
 
 
 def names(text: str, between: str = ",") -> tuple[str, ...]:
@@ -41,8 +45,8 @@ def seeds_of(seeds: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-Comma = Annotated[tuple[str, ...], Spelling("A,B,...", names)]
-Variants = Annotated[tuple[str, ...], Spelling("A,B,...", lambda text: names(text, r",(?!\s*[0-9])"))]
+Comma = Annotated[tuple[str, ...], Spelling("A,B,...", names, several=True)]
+Variants = Annotated[tuple[str, ...], Spelling("A,B,...", lambda text: names(text, r",(?!\s*[0-9])"), several=True)]
 """A number goes with the word before it: mcclt@critic_hidden=64,64,plain."""
 Widths = Annotated[
     tuple[int, ...], Spelling("N,N,...", lambda text: tuple(map(int, text.split(","))), "widths such as 64,32")

@@ -30,7 +30,9 @@ LOOK = 4
 
 
 Rungs = Annotated[tuple[int, ...], Spelling("STEPS,...", lambda text: tuple(map(parse_steps, text.split(","))))]
-Fixes = Annotated[tuple[str, ...], Spelling("NAME=VALUE,...", lambda text: names(text, r",(?=\s*[a-z_]+=)"))]
+Fixes = Annotated[
+    tuple[str, ...], Spelling("NAME=VALUE,...", lambda text: names(text, r",(?=\s*[a-z_]+=)"), several=True)
+]
 """Changes such as gamma=0.99,policy_hidden=64,64."""
 
 
@@ -275,6 +277,7 @@ class Tune(Machinery):
         return path, tuning.write(tuner, found, winner, self.store)
 
     def _show_best(self, tuner: "Tuner") -> None:
+        from mcclt.pages.rendering import score
         from mcclt.tuning.confirm import changed, default_of
         from mcclt.tuning.search import FAILED
 
@@ -284,7 +287,7 @@ class Tune(Machinery):
             differences = changed(trial.settings, default_of(trial))
             point = {name: value for name, (value, _) in differences.items() if name in trial.point}
             words = " ".join(f"{name}={value}" for name, value in {**trial.structure, **point}.items())
-            table.add_row(str(trial.number), str(len(trial.scores)), f"{trial.scores[-1]:,.1f}", words)
+            table.add_row(str(trial.number), str(len(trial.scores)), score(trial.scores[-1]), words)
         self.console.print(table)
         if failed := [trial.why for trial in tuner.trials if trial.state == FAILED]:
             self.say(f"{len(failed)} of {len(tuner.trials)} settings failed; the first: {failed[0]}")

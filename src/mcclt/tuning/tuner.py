@@ -144,6 +144,8 @@ class Tuner:
                     f"{self.folder} holds another search (see search.json in it): repeat that command to continue it, "
                     "or give another --store."
                 )
+        elif self.folder.is_file():
+            raise ConfigError(f"{self.folder} is a file: give a directory as --store.")
         elif self.folder.is_dir() and any(self.folder.iterdir()):
             raise ConfigError(f"{self.folder} is not empty but holds no search: give another --store.")
         else:
