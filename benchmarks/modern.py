@@ -1,4 +1,4 @@
-"""Which settings `--preset modern` takes, by the rule that docs/results.md declares.
+"""Which settings `--preset modern` takes, by the rule that docs/returns.md declares.
 
     python benchmarks/modern.py train trpo Hopper-v4 my-candidates
     python benchmarks/modern.py show trpo --store my-candidates

@@ -1,4 +1,4 @@
-"""Fills the parts of results.md, glance.md and README.md that come from stores of results, and draws their pictures.
+"""Fills the parts of README.md and docs/ that come from stores of results, and draws their pictures.
 
     python benchmarks/render_docs.py
 
@@ -28,7 +28,7 @@ from mcclt.experiments.results import Results, Series
 from mcclt.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, GLANCE, README = ROOT / "docs" / "results.md", ROOT / "docs" / "glance.md", ROOT / "README.md"
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "results"
 STORES = {
     "paper": ROOT / "results",
@@ -40,7 +40,7 @@ STORES = {
 tasks at a tenth of it."""
 AGAIN = KEPT / "lockstep-seeds-30-59"
 """Two of the columns in lockstep, with other seeds."""
-TABLES = {"paper": ("1", "3", "pooled"), "tuned": ("pooled",), "lockstep": ("1", "pooled"), "short": ()}
+TABLES = {"paper": ("1", "3", "pooled"), "tuned": ("pooled",), "lockstep": ("1", "pooled")}
 WIDTH = 900
 """Of a picture, in pixels, at least."""
 PICTURES = {
@@ -51,42 +51,59 @@ PICTURES = {
 }
 
 
-def parts(stores: dict[str, Results]) -> dict[str, str]:
-    """What goes between the marks of docs/results.md, by name."""
+def pages(stores: dict[str, Results]) -> dict[Path, dict[str, str]]:
+    """What goes between the marks of every page, by name."""
+    return {
+        DOCS / "results.md": of_the_paper(stores["paper"]),
+        DOCS / "returns.md": of_returns(stores["tuned"]),
+        DOCS / "decisions.md": of_decisions(stores),
+    } | summary(stores["paper"], stores["tuned"])
+
+
+def of_the_paper(results: Results) -> dict[str, str]:
+    """What was trained at the paper's scale."""
     verdicts = [
-        f"| {v.claim} | {_cell(v.paper)} | {_cell(v.ours)} | **{v.verdict}** |"
-        for v in claims.verdicts(stores["paper"])
+        f"| {v.claim} | {_cell(v.paper)} | {_cell(v.ours)} | **{v.verdict}** |" for v in claims.verdicts(results)
     ]
-    found = {"paper-verdicts": "\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *verdicts])}
-    for scale, results in stores.items():
-        for name in TABLES[scale]:
-            text = tables.TABLES[name](results).markdown().split("- Missing cells are filled by:")[0]
-            found[f"{scale}-table-{name}"] = text.strip()
-    one, warp, float32 = (KEPT / name for name in ("one-environment", "engine-warp", "engine-warp-float32"))
     doubts = why.grouped(why.load(why.RESULTS))
-    first, second = (replication.found(path) for path in (STORES["lockstep"], AGAIN))
-    return found | {
-        "one-environment": one_environment.show(one_environment.one_or_sixteen(one), ("16 × 250", "1 × 4,000")),
-        "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
-        "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
-        "searches": searches.table(),
-        "candidates": searches.candidates_table(),
-        "modern-trpo": modern.table("trpo"),
-        "minutes": minutes.table(KEPT / "minutes"),
-        "tuned-returns": returns.table(stores["tuned"]),
-        "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),
-        "authors-code": authors_code.table(stores["paper"]),
-        "trpo-step": trpo_step.table(),
-        "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
-        "replication": replication.table(first=first, second=second),
+    return _tables("paper", results) | {
+        "paper-verdicts": "\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *verdicts]),
         "why": why.table(doubts),
         "why-weights": why.weights_table(doubts),
     }
 
 
-def pages(stores: dict[str, Results]) -> dict[Path, dict[str, str]]:
-    """What goes between the marks of every page."""
-    return {PAGE: parts(stores)} | summary(stores["paper"], stores["tuned"])
+def of_returns(results: Results) -> dict[str, str]:
+    """What tuned settings give, and how they were found."""
+    return _tables("tuned", results) | {
+        "tuned-returns": returns.table(results),
+        "tuned-returns-before": returns.table(Store(KEPT / "returns-before").load()),
+        "minutes": minutes.table(KEPT / "minutes"),
+        "searches": searches.table(),
+        "candidates": searches.candidates_table(),
+        "modern-trpo": modern.table("trpo"),
+    }
+
+
+def of_decisions(stores: dict[str, Results]) -> dict[str, str]:
+    """What settings of the paper's tables were decided by."""
+    one, warp, float32 = (KEPT / name for name in ("one-environment", "engine-warp", "engine-warp-float32"))
+    first, second = (replication.found(path) for path in (STORES["lockstep"], AGAIN))
+    return _tables("lockstep", stores["lockstep"]) | {
+        "one-environment": one_environment.show(one_environment.one_or_sixteen(one), ("16 × 250", "1 × 4,000")),
+        "engines": one_environment.show(one_environment.beside(warp, one), ("Warp", "native")),
+        "precision": one_environment.show(one_environment.beside(warp, float32), ("TF32", "float32")),
+        "authors-code": authors_code.table(stores["paper"]),
+        "trpo-step": trpo_step.table(),
+        "trpo-step-halfcheetah": trpo_step.on_halfcheetah(),
+        "replication": replication.table(first=first, second=second),
+    }
+
+
+def _tables(scale: str, results: Results) -> dict[str, str]:
+    """Those of a store that are shown whole."""
+    found = {name: tables.TABLES[name](results).markdown() for name in TABLES[scale]}
+    return {f"{scale}-table-{k}": text.split("- Missing cells are filled by:")[0].strip() for k, text in found.items()}
 
 
 def summary(results: Results, tuned: Results) -> dict[Path, dict[str, str]]:
@@ -111,7 +128,7 @@ def summary(results: Results, tuned: Results) -> dict[Path, dict[str, str]]:
             "returns": table(("plain", "ensemble", "mcclt"), score),
             "tuned": returns.short_table(tuned),
         },
-        GLANCE: {
+        DOCS / "glance.md": {
             "all-returns": table(list(labels), score),
             "calibration": table(("mcclt", "ensemble", "qr"), returns.calibrated),
         },
@@ -157,7 +174,8 @@ def lockstep(out: Results, within: Results) -> Any:
 
 def main() -> None:
     stores = {scale: Store(path).load() for scale, path in STORES.items()}
-    for page, found in pages(stores).items():
+    filling = pages(stores)
+    for page, found in filling.items():
         page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     drawings = {
         f"{scale}_{name}": figures.FIGURES[name](results)
@@ -170,8 +188,8 @@ def main() -> None:
     for name, figure in drawings.items():
         if figure is not None:
             picture = figures.written(figure, "png", dpi=max(90, WIDTH / figure.get_figwidth()))
-            (PAGE.parent / "images" / f"{name}.png").write_bytes(picture)
-    print(f"{PAGE}, {GLANCE}, {README} and {len(drawings)} pictures")
+            (DOCS / "images" / f"{name}.png").write_bytes(picture)
+    print(f"{len(filling)} pages and {len(drawings)} pictures")
 
 
 if __name__ == "__main__":

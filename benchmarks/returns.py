@@ -3,7 +3,7 @@
     mcclt compare HalfCheetah-v4 --settings tuned --variants plain,mcclt --seeds 200..229 --store my-returns
     python benchmarks/returns.py --store my-returns
 
-What docs/results.md shows is in `benchmarks/results/returns`; what earlier settings gave, in
+What docs/returns.md shows is in `benchmarks/results/returns`; what earlier settings gave, in
 `benchmarks/results/returns-before`.
 """
 
@@ -31,7 +31,7 @@ TO_BEAT = {
     "LunarLanderContinuous-v3": 278,
     "BipedalWalker-v3": 236,
 }
-"""The best published on-policy returns at 1M steps; docs/results.md says whose."""
+"""The best published on-policy returns at 1M steps; docs/returns.md says whose."""
 
 
 def reached(series: Series, figure: float) -> int | None:

@@ -1,4 +1,4 @@
-"""The searches for better settings that docs/results.md declares: keeps what one found, and shows all.
+"""The searches for better settings that docs/returns.md declares: keeps what one found, and shows all.
 
     python benchmarks/searches.py keep my-search HalfCheetah-v4-trpo-plain
     python benchmarks/searches.py show

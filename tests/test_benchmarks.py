@@ -119,7 +119,7 @@ def test_calibration_of_only_some_seeds_is_not_told(script: Any, tmp_path: Path)
 def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> None:
     returns, minutes = script("returns"), script("minutes")
     page, readme = (
-        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("docs/results.md", "README.md")
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("docs/returns.md", "README.md")
     )
     results = returns.Store(returns.KEPT).load()
     cheetah, hopper, swimmer = (results.main(f"{t}-v4", "trpo", "plain") for t in ("HalfCheetah", "Hopper", "Swimmer"))
