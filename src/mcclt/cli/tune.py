@@ -70,13 +70,20 @@ class Tune(Machinery):
     confirm: int = 3
     """How many of the best to train again on fresh seeds, beside the defaults of `mcclt train`; 0: none."""
     n_seeds: int | None = 10
-    """Number of fresh seeds in the confirmation."""
+    """Number of fresh seeds in the confirmation, from 1000 on."""
     episodes: int = 100
     """Deterministic episodes of each agent at the end of the confirmation."""
     store: Path = field(default=Path("my-search"))
     """The directory of this search; the same command continues it."""
     plan: bool = False
     """Only estimate the cost, from a few timed updates."""
+    workers: int | None = None
+    """local: processes that search and confirm, each with its share of the cores; unset: one searches, and on a CPU one
+    per core confirms a million steps or more."""
+    population: int | None = None
+    """Agents that train at once in one process; unset: 8 on a CPU, 360 on a GPU."""
+    keep_agents: bool = False
+    """Keep every agent of the confirmation in STORE/confirmed/agents, as a model for evaluate, watch and export."""
 
     GROUPS: ClassVar = {
         "search": "algo trials seeds_per_setting steps rungs keep strategy sampler score space fix plan".split(),
@@ -162,12 +169,14 @@ class Tune(Machinery):
         settings = plan.trials * programs
         each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
         rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
-        how = "the worst quarter copies the best" if plan.strategy == "pbt" else f"one in {plan.keep} continues"
+        how = ", where the worst quarter copies the best" if plan.strategy == "pbt" else ""
+        if plan.strategy == "halving" and len(plan.rungs) > 1:
+            how = f", where one in {plan.keep} continues"
         confirmed = self._confirmed_steps(tuner, seeds)
         after = f" The confirmation takes {confirmed:,} more." if confirmed else ""
         return (
             f"{count(settings, 'setting')}{each}, {count(tuner.at_once * plan.seeds, 'agent')} at once; compared at "
-            f"{rungs} steps, where {how}: about {plan.expected_steps * programs:,} steps.{after} "
+            f"{rungs} steps{how}: about {plan.expected_steps * programs:,} steps.{after} "
             f"{count(programs, 'structure')} to compile.{self._early(tuner)}"
         )
 
