@@ -15,6 +15,7 @@ from mcclt.cli import bench as command
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.console import WIDE
 from mcclt.envs.api import EnvSpec, available_cores
+from mcclt.errors import ConfigError
 from mcclt.experiments import bench
 from mcclt.method.learner import Learner
 from mcclt.training.population import on_cpu
@@ -35,7 +36,7 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = {name: value for name, value in TINY.items() if name != "critic_hidden"}
     monkeypatch.setattr(bench, "RunConfig", Small)
     monkeypatch.setattr(bench, "AgentConfig", functools.partial(AgentConfig, **tiny))
-    found = bench.time_on_device(PENDULUM, agents=7, updates=2, width=8)
+    found = bench.time_on_device(PENDULUM, agents=7, updates=2, width=8, preset=None)
     assert found["agents"] == 6 and found["worlds"] == 12  # plain, MC-CLT and ensemble, PPO and TRPO
     seconds = found["seconds_per_update"]
     assert seconds.keys() == {"physics", "collect", "improve", "fit", "evaluate", "together"}
@@ -46,6 +47,14 @@ def test_a_population_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     command.show_device(Console(file=out, width=WIDE), found)
     assert "6 agents, 12 worlds of InvertedDoublePendulum-v5" in out.getvalue() and "together" in out.getvalue()
+
+
+def test_a_preset_is_timed_with_its_own_settings() -> None:
+    run, agent = bench.configured("Hopper-v4", "trpo", 8, "modern")
+    assert run["steps_per_update"] == 2048 and (agent["minibatch_size"], agent["critic_hidden"]) == (128, [64, 64])
+    assert bench.configured("Hopper-v4", "trpo", 8, None)[1] == {"critic_hidden": (8, 8)}
+    with pytest.raises(ConfigError, match="--width has no effect with --preset modern"):
+        command.Bench(preset="modern", width=8, given={"preset": "modern", "width": 8}).run()
 
 
 def test_necessary_operations_by_hand() -> None:

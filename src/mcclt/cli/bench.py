@@ -32,6 +32,8 @@ class Bench(Command):
     """Updates to time per variant, after one that compiles."""
     width: int = 128
     """Critic width."""
+    preset: Literal["modern"] | None = None
+    """modern: its settings, with their small minibatches and their own widths; unset: the paper's."""
     population: int = 8
     """Seeds trained together in the population test; 0: none."""
     engine: Literal["auto", "warp"] = "auto"
@@ -50,16 +52,18 @@ class Bench(Command):
         for name in ("algo", "population") if self.engine == "warp" else ("agents",):
             if name in self.given:
                 raise ConfigError(f"--{name} has no effect with --engine {self.engine}: leave it out.")
+        if self.preset and "width" in self.given:
+            raise ConfigError(f"--width has no effect with --preset {self.preset}: leave it out.")
         from mcclt.experiments.bench import measure, time_on_device
         from mcclt.storage import checkpoint
 
-        what = f"{self.algo}, width {self.width}, {os.cpu_count()} cores"
-        what = f"{self.agents} agents on the GPU" if self.engine == "warp" else what
+        what = f"{self.agents} agents on the GPU" if self.engine == "warp" else f"{self.algo}, {os.cpu_count()} cores"
+        what += f", preset {self.preset}" if self.preset else f", width {self.width}"
         with self.console.status(f"Timing {self.task}, {what}: compiling, then some updates of each part …"):
             if self.engine == "warp":
-                result = time_on_device(self.task, self.agents, self.updates, self.width)
+                result = time_on_device(self.task, self.agents, self.updates, self.width, self.preset)
             else:
-                result = measure(self.task, self.algo, self.updates, self.width, self.population)
+                result = measure(self.task, self.algo, self.updates, self.width, self.population, self.preset)
         if self.json:
             print(dumps(result))
         else:

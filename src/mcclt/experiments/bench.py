@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcclt import presets
 from mcclt.config import AgentConfig, RunConfig
 from mcclt.envs import make_vec
 from mcclt.envs.api import available_cores
@@ -51,15 +52,23 @@ GEMM = 2048
 """Side of the square matrices whose product gives the peak."""
 
 
-def measure(task: str, algo: str, updates: int, width: int, population: int) -> dict[str, Any]:
+def configured(task: str, algo: str, width: int, preset: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the run and of its agents: those of a preset; without one the defaults, with critics of a width."""
+    run, agent = presets.settings(preset, task, algo, "plain")
+    return {"steps": 10**9, "eval_freq": 0, "final_episodes": 0, **run}, agent or {"critic_hidden": (width,) * 2}
+
+
+def measure(task: str, algo: str, updates: int, width: int, population: int, preset: str | None) -> dict[str, Any]:
     """Everything on this machine: the engine, matrix products, each part of an update, whole updates, populations."""
-    base = RunConfig(task, steps=10**9, eval_freq=0, final_episodes=0)
-    agents = {name: AgentConfig(algo=algo, critic_hidden=(width,) * 2, **settings) for name, settings in TIMED.items()}
+    run, common = configured(task, algo, width, preset)
+    base = RunConfig(task, **run)
+    agents = {name: AgentConfig(algo=algo, **common, **settings) for name, settings in TIMED.items()}
     raw, peak, rows = time_variants(base, agents, updates)
     result: dict[str, Any] = {
         "task": task,
         "algo": algo,
-        "width": width,
+        "preset": preset,
+        "width": next(iter(agents.values())).critic_hidden[0],
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "device": jax.devices()[0].device_kind,
         "raw_steps_per_second": raw,
@@ -291,7 +300,7 @@ def _time_share(
     return found
 
 
-def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str, Any]:
+def time_on_device(task: str, agents: int, updates: int, width: int, preset: str | None) -> dict[str, Any]:
     """A whole population on the `warp` engine: physics alone, collecting, learning, evaluating, and all together.
 
     The population is plain, MC-CLT and ensemble with PPO and TRPO, in equal parts. All together is two periods of
@@ -301,13 +310,14 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
 
     make_vec(task, [(0,)], engine="warp").close()  # says what is missing, if anything is
     parts = [TIMED["plain"], TIMED["mcclt"], TIMED["ensemble of 5"]]
+    of_algo = {algo: configured(task, algo, width, preset) for algo in ("ppo", "trpo")}
     groups = {
-        f"{algo}-{part['critic']}": AgentConfig(algo=algo, critic_hidden=(width,) * 2, **part)
-        for algo in ("ppo", "trpo")
+        f"{algo}-{part['critic']}": AgentConfig(algo=algo, **common, **part)
+        for algo, (_, common) in of_algo.items()
         for part in parts
     }
     seeds = max(1, agents // len(groups))
-    config = RunConfig(task, tuple(range(seeds)), 10**9, groups, engine="warp", eval_freq=0, final_episodes=0)
+    config = RunConfig(task, tuple(range(seeds)), groups=groups, engine="warp", **of_algo["ppo"][0])
     worlds = seeds * len(groups) * config.n_envs
     per_update = worlds * config.horizon
     seconds: dict[str, list[float]] = {}
@@ -347,7 +357,8 @@ def time_on_device(task: str, agents: int, updates: int, width: int) -> dict[str
     stats = jax.devices()[0].memory_stats() or {}
     return {
         "task": task,
-        "width": width,
+        "preset": preset,
+        "width": groups["ppo-plain"].critic_hidden[0],
         "device": jax.devices()[0].device_kind,
         "agents": seeds * len(groups),
         "worlds": worlds,
