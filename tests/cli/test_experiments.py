@@ -15,6 +15,7 @@ import pytest
 
 from commands import Cli
 from drivers import PENDULUM, RUN, VARIANT, contents
+from mcclt import interrupts
 from mcclt.cli import machinery, reproduce
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.reproduce import Reproduce
@@ -93,7 +94,7 @@ def test_compare_as_a_process(tmp_path: Path) -> None:
 
 
 def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
-    out, err = mcclt("compare", "Hopper", "--variants", "plain,mcclt", "--n-seeds", "3", "--steps", "4k")
+    out, err = mcclt("compare", "Hopper-v4", "--variants", "plain,mcclt", "--n-seeds", "3", "--steps", "4k")
     assert err == "" and "Hopper-v4, 4,000 steps, 3 seeds each" in out
     # plain: 10·112 + (0, 1, 2), mean 1,121; mcclt: 10·109 + (0, 1, 2), mean 1,091; se of both 1/√3 = 0.6.
     plain, ours = (next(line for line in out.splitlines() if name in line) for name in ("│ ppo-plain ", "│ ppo-mcclt "))
@@ -103,7 +104,7 @@ def test_compare_shows_statistics(mcclt: Cli, made_up: list[Unit]) -> None:
         "6 cells computed, 0 already there. Store: my-results" in out and "Report: my-results/report/report.html" in out
     )
     assert len(made_up) == 2
-    again, _ = mcclt("compare", "Hopper", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
+    again, _ = mcclt("compare", "Hopper-v4", "--variants", "mcclt,plain", "--n-seeds", "3", "--steps", "4k")
     assert "0 cells computed, 6 already there" in again and "+30 " in again and len(made_up) == 2
 
 
@@ -111,7 +112,7 @@ def test_compare_does_not_cut_names(mcclt: Cli, made_up: list[Unit], monkeypatch
     """Wide in a file; on a narrow screen long names go on in the next line."""
     monkeypatch.delenv("COLUMNS")
     long = "mcclt@variance_head=log_variance"
-    args = ("compare", "Hopper", "--variants", f"plain,{long}", "--n-seeds", "2", "--steps", "4k")
+    args = ("compare", "Hopper-v4", "--variants", f"plain,{long}", "--n-seeds", "2", "--steps", "4k")
     out, _ = mcclt(*args)
     assert f"│ ppo-{long} │" in out
     monkeypatch.setenv("COLUMNS", "70")
@@ -159,13 +160,13 @@ def test_how_many_processes_train(
 
 
 def test_compare_with_one_seed_says_what_is_missing(mcclt: Cli, made_up: list[Unit]) -> None:
-    out, _ = mcclt("compare", "Hopper", "--variants", "plain,mcclt", "--n-seeds", "1", "--steps", "4k", "--quiet")
+    out, _ = mcclt("compare", "Hopper-v4", "--variants", "plain,mcclt", "--n-seeds", "1", "--steps", "4k", "--quiet")
     assert "A test needs at least two seeds of each" in out and "nan" not in out.lower()
     assert "cells to compute" not in out, "quiet"
 
 
 def test_more_seeds_are_added(mcclt: Cli, made_up: list[Unit]) -> None:
-    args = ["compare", "Hopper", "--variants", "plain", "--steps", "4k"]
+    args = ["compare", "Hopper-v4", "--variants", "plain", "--steps", "4k"]
     mcclt(*args, "--n-seeds", "2")
     out, _ = mcclt(*args, "--seeds", "1..4")
     assert "3 cells computed, 1 already there" in out
@@ -181,30 +182,30 @@ def test_a_single_number_names_a_seed(mcclt: Cli, made_up: list[Unit]) -> None:
 
 def test_the_same_variant_twice(mcclt: Cli, made_up: list[Unit]) -> None:
     out, _ = mcclt(
-        "compare", "Hopper", "--variants", "mcclt@kappa=2,mcclt@kappa=2.0", "--n-seeds", "2", "--steps", "4k"
+        "compare", "Hopper-v4", "--variants", "mcclt@kappa=2,mcclt@kappa=2.0", "--n-seeds", "2", "--steps", "4k"
     )
     assert "2 cells computed, 0 already there" in out
 
 
 def test_widths_behind_commas(mcclt: Cli, made_up: list[Unit]) -> None:
-    mcclt("compare", "Hopper", "--variants", "plain@critic_hidden=8,9,qr,mcclt@critic_hidden=7", "--n-seeds", "1")
+    mcclt("compare", "Hopper-v4", "--variants", "plain@critic_hidden=8,9,qr,mcclt@critic_hidden=7", "--n-seeds", "1")
     widths = [u.setups[0].agent.critic_hidden for u in made_up]
     assert widths == [(8, 9), (128, 128), (7,)]
 
 
 def test_tuned_settings_bring_their_algorithm(mcclt: Cli, made_up: list[Unit]) -> None:
-    args = ["compare", "HalfCheetah,Swimmer,BipedalWalker", "--settings", "tuned", "--variants", "plain"]
+    args = ["compare", "HalfCheetah-v4,Swimmer-v4,BipedalWalker-v3", "--settings", "tuned", "--variants", "plain"]
     mcclt(*args, "--n-seeds", "1")
     assert [u.setups[0].name for u in made_up] == ["trpo-plain", "trpo-plain", "ppo-plain"]
     _, err = mcclt(*args, "--algo", "ppo", code=2)
     assert "On HalfCheetah take TRPO (--algo trpo)." in err
     made_up.clear()
-    mcclt("compare", "HalfCheetah", "--variants", "plain", "--n-seeds", "1")
+    mcclt("compare", "HalfCheetah-v4", "--variants", "plain", "--n-seeds", "1")
     assert [u.setups[0].name for u in made_up] == ["ppo-plain"]
 
 
 def test_population(mcclt: Cli, made_up: list[Unit]) -> None:
-    mcclt("compare", "Hopper", "--variants", "plain", "--n-seeds", "10", "--population", "4")
+    mcclt("compare", "Hopper-v4", "--variants", "plain", "--n-seeds", "10", "--population", "4")
     assert [len(u.seeds) for u in made_up] == [4, 4, 2]
 
 
@@ -213,25 +214,30 @@ def test_failures_are_reported_in_one_sentence(mcclt: Cli, monkeypatch: pytest.M
         raise MccltError("The motor burns.")
 
     monkeypatch.setattr(training, "train_unit", fail)
-    _, err = mcclt("compare", "Hopper", "--variants", "plain,qr", "--n-seeds", "1", code=2)
+    _, err = mcclt("compare", "Hopper-v4", "--variants", "plain,qr", "--n-seeds", "1", code=2)
     assert err.startswith("mcclt: 2 cells without a result: Hopper-v4__ppo-plain__") and err.count("\n") == 1
     assert err.endswith("The motor burns. (and 1 more)\n")
 
 
-def test_an_interrupt_says_how_to_go_on(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "said", "code"), [(KeyboardInterrupt, "Interrupted", 130), (interrupts.Terminated, "Terminated", 143)]
+)
+def test_an_interrupt_says_how_to_go_on(
+    mcclt: Cli, monkeypatch: pytest.MonkeyPatch, error: type[KeyboardInterrupt], said: str, code: int
+) -> None:
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(training, "train_unit", interrupt)
-    monkeypatch.setattr(sys, "argv", ["mcclt", "compare", "Hopper", "--store", "my results"])
-    out, _ = mcclt("compare", "Hopper", "--variants", "plain", "--n-seeds", "1", code=130)
-    assert "nothing is lost. Continue with\n  mcclt compare Hopper --store 'my results'" in out
+    monkeypatch.setattr(sys, "argv", ["mcclt", "compare", "Hopper-v4", "--store", "my results"])
+    out, _ = mcclt("compare", "Hopper-v4", "--variants", "plain", "--n-seeds", "1", code=code)
+    assert f"{said}; nothing is lost. Continue with\n  mcclt compare Hopper-v4 --store 'my results'" in out
 
 
 def test_cells_under_way_elsewhere(mcclt: Cli, made_up: list[Unit]) -> None:
     store = Store(Path("my-results"), create=True)
     claim = store.claim((make_setup("Hopper", "ppo", "plain", "fixed"), 1))
-    out, _ = mcclt("compare", "Hopper", "--variants", "plain", "--n-seeds", "3")
+    out, _ = mcclt("compare", "Hopper-v4", "--variants", "plain", "--n-seeds", "3")
     assert claim is not None
     claim.release()
     assert "Another process is computing 1 cell; run this again to check." in out
@@ -398,7 +404,7 @@ def test_report_on_a_store_without_results(mcclt: Cli) -> None:
 
 # --- bad input -------------------------------------------------------------------------------------------------
 
-SOME = ["compare", "Hopper", "--variants", "plain"]
+SOME = ["compare", "Hopper-v4", "--variants", "plain"]
 COMPARE = [*SOME, "--n-seeds", "1"]
 REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
 
@@ -407,18 +413,22 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
     ("args", "message"),
     [
         (["compare", "Hoper-v5"], "Unknown task 'Hoper-v5'. Did you mean 'Hopper-v5'?"),
-        (["compare", "Hoper"], "Unknown task 'Hoper'. Did you mean 'Hopper'?"),
+        (["compare", "Hopper"], "Unknown task 'Hopper'. Did you mean 'Hopper-v5'?"),
+        (["compare", "Hopper-v5,Hoper"], "Unknown task 'Hoper'. Did you mean 'Hopper-v5'?"),
+        (["compare", ""], "tasks = '' is not allowed: name at least one."),
         (["compare"], "TASK,... is missing"),
-        (["compare", "Hopper", "--variants", "mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
-        (["compare", "Hopper", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
-        (["compare", "Hopper", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
-        (["compare", "Hopper", "--variants", "plain@cg_damping=1"], "cg_damping in plain@cg_damping=1.0 has no effect"),
-        (["compare", "Hopper", "--variants", ","], "Nothing to compare"),
-        (["compare", "Hopper", "--algo", "a2c"], "Unknown algo 'a2c'. Allowed: ppo, trpo."),
-        (["compare", "Hopper", "--settings", "mine"], "Unknown settings 'mine'. Allowed: authors, fixed, modern"),
+        (["compare", "Hopper-v4", "--variants", "mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
+        (["compare", "Hopper-v4", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
+        (["compare", "Hopper-v4", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
+        (["compare", "Hopper-v4", "--variants", "plain@cg_damping=1"], "cg_damping in plain@cg_damping=1.0 has no effect"),
+        (["compare", "Hopper-v4", "--variants", ","], "variants = ',' is not allowed: name at least one."),
+        (["compare", "CartPole-v1", "--engine", "native"], "Engine 'native' cannot run 'CartPole-v1'; use one of:"),
+        (["compare", "CartPole-v1", "--engine", "warp"], "warp"),  # is not installed, or cannot run it
+        (["compare", "Hopper-v4", "--algo", "a2c"], "Unknown algo 'a2c'. Allowed: ppo, trpo."),
+        (["compare", "Hopper-v4", "--settings", "mine"], "Unknown settings 'mine'. Allowed: authors, fixed, modern"),
         (["compare", "CartPole-v1", "--settings", "authors"], "CartPole"),
-        (["compare", "Hopper", "--config", "authors"], "--config authors and --config fixed are now --settings"),
-        (["compare", "Hopper", "--task-engine", "warp"], "--task-engine is now --engine."),
+        (["compare", "Hopper-v4", "--config", "authors"], "--config authors and --config fixed are now --settings"),
+        (["compare", "Hopper-v4", "--task-engine", "warp"], "--task-engine is now --engine."),
         (["reproduce", "--task-engine=warp"], "--task-engine is now --engine."),
         ([*COMPARE, "--n-seeds", "0"], "n_seeds = 0 is not allowed"),
         ([*COMPARE, "--n-seeds", "10001"], "n_seeds = 10001 is not allowed"),
@@ -451,6 +461,9 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["reproduce", "--scale", "huge"], "Unknown scale 'huge'. Allowed: smoke, short, paper."),
         (["reproduce", "--tasks", "Hoper"], "Unknown task 'Hoper'. Did you mean 'Hopper'?"),
         (["reproduce", "--tasks", "Hopper-v99"], "Hopper-v99"),
+        (["reproduce", "--tasks", ""], "tasks = '' is not allowed: name at least one."),
+        ([*REPRODUCE, "--table", " "], "table = ' ' is not allowed: name at least one."),
+        (["reproduce", "--tasks", "Ant,BipedalWalker", "--engine", "native"], "cannot run 'BipedalWalker-v3'"),
         (["reproduce", "--algo", "sac"], "Unknown algo 'sac'"),
         ([*REPRODUCE, "--table", "1", "--variants", "explore"], "Unknown variant 'explore'"),
         ([*REPRODUCE, "--table", "1", "--variants", "mclt"], "Did you mean 'mcclt'?"),

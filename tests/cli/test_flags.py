@@ -6,6 +6,9 @@ from mcclt.cli import flags
 from mcclt.errors import ConfigError
 
 
+LISTS = (flags.Comma, flags.Variants)
+
+
 def test_words_between_commas():
     assert flags.names("plain, mcclt,,trpo-mcclt") == ("plain", "mcclt", "trpo-mcclt")
 
@@ -34,6 +37,7 @@ def test_values(kind: object, text: str, value: object) -> None:
     [
         (flags.Widths, "64,wide", "name = '64,wide' is not allowed: give widths such as 64,32."),
         (int | None, "None", "give a whole number"),
+        *((kind, text, "name = .* is not allowed: name at least one.") for kind in LISTS for text in ("", " , ")),
         *((flags.Seeds, text, "seeds = ") for text in ("", "-1", "a", "3..1", "1,", "1.5")),
     ],
 )

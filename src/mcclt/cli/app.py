@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from mcclt import interrupts
-from mcclt.cli.command import Command, form_of, read
+from mcclt.cli.command import Command, ended, form_of, read
 from mcclt.console import folded
 from mcclt.errors import ConfigError, MccltError, UnknownNameError
 from mcclt.training import plugins
@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with interrupts.heard():
             _run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt as error:
-        what = "terminated" if isinstance(error, interrupts.Terminated) else "interrupted"
-        print(f"mcclt: {what}", file=sys.stderr)
+        print(f"mcclt: {ended(error).lower()}", file=sys.stderr)
         raise SystemExit(interrupts.exit_code(error)) from None
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import tyro
 
+from mcclt import interrupts
 from mcclt.cli import flags
 from mcclt.config.effects import sentences
 from mcclt.console import folded, plain_console, say
@@ -74,6 +75,11 @@ class Command(abc.ABC):
             if flag.default is dataclasses.MISSING and flag.name not in given:
                 raise ConfigError(f"{flag.metavar} is missing. `mcclt {cls.name()} --help` explains it.")
         return cls(given=given, **given)
+
+
+def ended(error: KeyboardInterrupt) -> str:
+    """What is said of a command that was ended by a signal, of both that do."""
+    return "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
 
 
 def read(form: Any, args: Sequence[str], program: str, about: str, **more: Any) -> Any:

@@ -12,7 +12,6 @@ from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
 from mcclt.config.effects import refuse_unread
 from mcclt.config.values import require
-from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcclt.experiments.store import Cell, Store
@@ -47,6 +46,7 @@ class Compare(Machinery):
         from mcclt.experiments.setups import make_setup, parse_variant
         from mcclt.experiments.store import Store
 
+        self.check(self.tasks)
         run = {"steps": self.steps, "final_episodes": self.episodes, "engine": self.engine}
         seeds = self.named_seeds()
         setups = [
@@ -60,10 +60,7 @@ class Compare(Machinery):
             agents = [setup.agent for setup in setups if setup.variant == variant]
             refuse_unread({f"{name} in {variant}": name for name in changes}, agents)
         cells = [(setup, seed) for setup in setups for seed in seeds]
-        if not cells:
-            raise ConfigError("Nothing to compare: name at least one variant and one algorithm.")
         require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
-        self.check([*dict.fromkeys(setup.task for setup in setups)])
         store = Store(self.store, create=True)
         tally = self.compute(store, cells)
         self._show(store, cells)

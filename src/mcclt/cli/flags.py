@@ -89,11 +89,14 @@ def read(name: str, kind: Any, text: str) -> Any:
     if text not in choices:
         raise UnknownNameError(name, text, choices)
     try:
-        return how.read(text)
+        value = how.read(text)
     except ConfigError:
         raise
     except ValueError:
         raise ConfigError(f"{name} = {text!r} is not allowed: give {how.allowed}.") from None
+    if value == ():  # which would mean all of them
+        raise ConfigError(f"{name} = {text!r} is not allowed: name at least one.")
+    return value
 
 
 def show(value: Any, kind: Any) -> str:

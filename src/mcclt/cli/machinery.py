@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcclt import interrupts
-from mcclt.cli.command import Command
+from mcclt.cli.command import Command, ended
 from mcclt.cli.flags import STORE, Seeds, seeds_of
 from mcclt.config import RunConfig
 from mcclt.config.values import require, require_each
@@ -98,8 +98,10 @@ class Machinery(Command):
             raise ConfigError("--workers is for this machine: leave it out with --backend ray.")
         if self.backend == "ray" and importlib.util.find_spec("ray") is None:
             raise MissingExtraError("--backend ray", "ray")
+        engine = self.engine if self.backend == "local" else "auto"
         for task in tasks:
-            make_vec(task, [(0, 0, 0, 0)]).close()
+            slow = engine != "auto" and ENGINES[engine].on_device and ENGINES[engine].supports(task)
+            make_vec(task, [(0, 0, 0, 0)], engine="auto" if slow else engine, brief=True).close()
 
     @property
     def on_gpu(self) -> bool:
@@ -206,7 +208,7 @@ class Machinery(Command):
 
     def interrupted(self, error: KeyboardInterrupt) -> SystemExit:
         """Says how to continue, with the command that was typed; what to raise."""
-        self.say(f"\nInterrupted; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
+        self.say(f"\n{ended(error)}; nothing is lost. Continue with\n  {shlex.join(['mcclt', *sys.argv[1:]])}")
         return SystemExit(interrupts.exit_code(error))
 
 

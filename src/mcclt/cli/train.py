@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
-from mcclt.cli.command import Command
+from mcclt.cli.command import Command, ended
 from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of, show
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import FREE, PARTS, AgentConfig, RunConfig, override
@@ -194,9 +194,8 @@ class Train(Command, RunConfig, AgentConfig):
                 if not self.quiet:
                     show_returns(self.console, trainer.agents, returns)
         except KeyboardInterrupt as error:
-            what = "Terminated" if isinstance(error, interrupts.Terminated) else "Interrupted"
             where = "in the final evaluation" if trainer.finished else f"at {trainer.step:,} steps"
-            self.say(f"\n{what} {where}; a checkpoint is saved. Continue with\n  {resume}")
+            self.say(f"\n{ended(error)} {where}; a checkpoint is saved. Continue with\n  {resume}")
             raise SystemExit(interrupts.exit_code(error)) from None
         except EnvironmentFault as error:
             said, line, where = str(error).partition("\n")
