@@ -52,7 +52,9 @@ def test_help_mentions_every_setting(mcclt: Cli) -> None:
         assert flag in text
     assert "Discount of future rewards. (default: 0.99)" in text and "None" not in text
     boxes = re.findall(r"^\W+(\w+) options\W+$", out, re.MULTILINE)
-    assert boxes == ["run", "targets", "policy", "PPO", "TRPO", "critic", "weights", "output"]
+    assert boxes == ["target", "policy", "PPO", "TRPO", "critic", "weight", "output"]
+    assert "show this help message and exit --seeds SEEDS" in text, "no box is for -h alone"
+    assert "raise: the run ends; stop: only its agent does; restart: its agent skips the update" in text
     assert "plain, qr, mcclt-nw, ensemble, mcclt, explore" in text
 
 
@@ -61,11 +63,20 @@ def test_help_fits_into_80_columns(mcclt: Cli, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("COLUMNS", "80")
     out, err = mcclt(*args, "--help")
     usage, *rest = out.splitlines()
-    assert err == ""
+    assert err == "" and "(default: unset)" not in words(out)
     assert usage.startswith(" ".join(["usage: mcclt", *args, "[-h]"])), "which is not broken within brackets"
     assert [line for line in (usage, *rest) if len(line) > 80 or line.count("[") != line.count("]")] == []
     if args == ["evaluate"]:
         assert "--episodes" in out and "A saved model, a run directory, or a pretrained agent" in words(out)
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [("train", "[TASK]"), ("report", "[STORE]"), ("pack", "[STORE]"), ("bench", "[TASK]"), ("compare", "TASK,...")],
+)
+def test_what_may_be_left_out_is_in_brackets(mcclt: Cli, command: str, typed: str) -> None:
+    usage = mcclt(command, "--help")[0].partition("\n\n")[0]
+    assert typed in usage.split()
 
 
 def test_overall_help_and_version(mcclt: Cli) -> None:
@@ -78,12 +89,24 @@ def test_overall_help_and_version(mcclt: Cli) -> None:
 
 def test_no_command(mcclt: Cli) -> None:
     assert "Name a command: train, evaluate" in mcclt.refused()
-    assert "Name a command: train, evaluate" in mcclt.refused("--stpes")
-    assert "Unknown command 'trian'. Did you mean 'train'?" in mcclt.refused("trian", PENDULUM)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("trian", "Unknown command 'trian'. Did you mean 'train'?"),
+        ("help", "Unknown command 'help'. Did you mean '--help'?"),
+        ("--verison", "Unknown command '--verison'. Did you mean '--version'?"),
+        ("--stpes", "Unknown command '--stpes'. Allowed: train, evaluate"),
+    ],
+)
+def test_unknown_commands(mcclt: Cli, typed: str, said: str) -> None:
+    assert said in mcclt.refused(typed, PENDULUM)
 
 
 def test_envs(mcclt: Cli) -> None:
     out, _ = mcclt("envs")
+    assert re.search("gymnasium-async steps all of them( but LunarLander-v2, LunarLanderContinuous-v2)?, too", out)
     for name in ("Hopper-v5", "Ant-v4", "native", "CartPole-v1"):
         assert name in out
     rows = json.loads(mcclt("envs", "--json")[0])
@@ -134,7 +157,11 @@ def test_parsed_once(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         (["bench", "--engine", "warp", "--population", "2"], "--population has no effect with --engine warp"),
         (["bench", "--engine", "native"], "Unknown engine 'native'. Allowed: auto, warp."),
         (["bench", "--updates", "0"], "updates = 0 is not allowed"),
-        (["export", "run"], "OUT is missing"),
+        (["export", "run"], "OUT is missing; type, for example,  mcclt export runs/"),
+        (["compare", "Hopper-v5", "--preset", "modern"], "--preset is --settings here"),
+        (["reproduce", "--preset=paper"], "and --preset paper is --settings authors"),
+        (["train", "Hopper-v5", "--settings", "modern"], "--settings is --preset here"),
+        (["tune", "Hopper-v5", "--preset", "modern"], "`mcclt tune` has no flag --preset"),
         (["export", "run", "x.onnx", "--seeds", "0"], "no flag --seeds. Did you mean --seed?"),
         (["envs", "--jason"], "no flag --jason. Did you mean --json?"),
         (["report", "a", "b"], "Unexpected argument 'b'"),

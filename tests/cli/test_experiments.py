@@ -416,7 +416,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["compare", "Hopper"], "Unknown task 'Hopper'. Did you mean 'Hopper-v5'?"),
         (["compare", "Hopper-v5,Hoper"], "Unknown task 'Hoper'. Did you mean 'Hopper-v5'?"),
         (["compare", ""], "tasks = '' is not allowed: name at least one."),
-        (["compare"], "TASK,... is missing"),
+        (["compare"], "TASK is missing; type, for example,  mcclt compare Hopper-v5 --variants plain,mcclt"),
         (["compare", "Hopper-v4", "--variants", "mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantiles=1"], "at least 2"),

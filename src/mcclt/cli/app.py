@@ -59,10 +59,10 @@ def _run(args: Sequence[str]) -> None:
         command(name).parse(rest).run()
     elif name in ("-h", "--help") or name.startswith("--tyro-"):  # the latter writes completions for shells
         _overview(args)
-    elif not name or name.startswith("-"):
+    elif not name:
         raise ConfigError(f"Name a command: {', '.join(COMMANDS)}. `mcclt --help` explains them.")
     else:
-        raise UnknownNameError("command", name, COMMANDS)
+        raise UnknownNameError("command", name, (*COMMANDS, "--help", "--version"))
 
 
 def command(name: str) -> type[Command]:

@@ -36,10 +36,10 @@ class Command(abc.ABC):
     """The flags that were typed, by the names of their fields: all others have their defaults."""
 
     GROUPS: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Boxes of the help, by title; flags in none of them are in the first, and those whose sentence begins with the
-    title of a box in that one."""
+    """Boxes of the help, by title; flags in none of them are in the first, "", and those whose sentence begins with
+    the title of a box in that one."""
     FORMERLY: ClassVar[Mapping[str, str]] = {}
-    """Flags of earlier versions, and what to say about each."""
+    """Flags of earlier versions or other commands, and what to say about each."""
 
     @abc.abstractmethod
     def run(self) -> None:
@@ -73,7 +73,8 @@ class Command(abc.ABC):
         given = {n: v if known[n].switch else flags.read(n, known[n].kind, v) for n, v in typed.items()}
         for flag in known.values():
             if flag.default is dataclasses.MISSING and flag.name not in given:
-                raise ConfigError(f"{flag.metavar} is missing. `mcclt {cls.name()} --help` explains it.")
+                word, example = flag.metavar.removesuffix(",..."), about.split("\n")[-1]
+                raise ConfigError(f"{word} is missing; type, for example,  {example}  (`mcclt {cls.name()} --help` explains it).")
         return cls(given=given, **given)
 
 
@@ -133,9 +134,12 @@ class Flag(NamedTuple):
         """For tyro, which is told to read words and no more; what `unset` means is said in the sentence."""
         default = "" if self.default is dataclasses.MISSING else flags.show(self.default, self.kind)
         hint = "(required)" if self.default is dataclasses.MISSING else f"(default: {default})"
-        if self.default == "" or (default == flags.UNSET and f"{flags.UNSET}:" in sentence):
+        if default in ("", flags.UNSET):
             hint = ""
-        about = tyro.conf.arg(help=sentence, help_behavior_hint=hint, metavar=None if self.switch else self.metavar)
+        word = None if self.switch else self.metavar
+        if self.positional and self.default is not dataclasses.MISSING:
+            word = f"[{word}]"
+        about = tyro.conf.arg(help=sentence, help_behavior_hint=hint, metavar=word)
         kind = bool if self.switch else str
         return Annotated[kind, about, tyro.conf.Positional] if self.positional else Annotated[kind, about]
 

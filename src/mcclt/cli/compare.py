@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from tyro.conf import Positional
 
 from mcclt import presets
 from mcclt.cli.flags import Comma, Spelling, Steps, Variants, names
-from mcclt.cli.machinery import Machinery
+from mcclt.cli.machinery import SETTINGS, Machinery
 from mcclt.cli.tables import table_of
 from mcclt.config.effects import refuse_unread
 from mcclt.config.values import require
@@ -40,6 +40,8 @@ class Compare(Machinery):
     TRPO; tuned: the best known for each task."""
     episodes: int = 100
     """Deterministic episodes of each agent at the end."""
+
+    FORMERLY: ClassVar = Machinery.FORMERLY | SETTINGS
 
     def run(self) -> None:
         """Trains what is missing, and shows the statistics."""

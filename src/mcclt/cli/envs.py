@@ -7,7 +7,7 @@ from mcclt.cli.command import Command
 from mcclt.cli.tables import table_of
 
 EVERYWHERE = "gymnasium-async"
-"""The engine that every task has."""
+"""The engine that almost every task has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,5 +34,6 @@ class Envs(Command):
             table.add_row(row.task, row.engine, str(row.max_episode_steps or "–"), exact, others)
         self.console.print(table)
         versions = ", ".join(dict.fromkeys(row.version for row in rows if row.version))
-        self.say(f"{EVERYWHERE} steps all of them, too. Here: {versions}.")
+        but = ", ".join(row.task for row in rows if EVERYWHERE not in row.engines)
+        self.say(f"{EVERYWHERE} steps all of them{f' but {but}' if but else ''}, too. Here: {versions}.")
         self.say("Exact resume: a checkpoint continues in the middle of an episode; elsewhere, with new episodes.")

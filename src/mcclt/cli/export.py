@@ -21,9 +21,9 @@ class Export(Command):
     out: Annotated[Path, Positional]
     """policy.onnx (extra: onnx), or policy.npz for plain arrays."""
     seed: int | None = None
-    """Which agent of a population."""
+    """Which agent of a population; unset: its only one."""
     group: str | None = None
-    """Which group of a run."""
+    """Which group of a run; unset: its only one."""
     value_distribution: bool = False
     """Also output bars, mean, std, normality error and weight of each state."""
 

@@ -31,6 +31,12 @@ LONG = 1_000_000
 WORKER_BYTES = 2e9
 """Memory that must be there for each process of those that are not asked for; it takes about half of that."""
 
+SETTINGS = {
+    "config": "--config authors and --config fixed are now --settings authors and --settings fixed.",
+    "preset": "--preset is --settings here, and --preset paper is --settings authors.",
+}
+"""What --settings was called, or is by `mcclt train`, and what to say about each."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machinery(Command):
@@ -66,10 +72,7 @@ class Machinery(Command):
     GROUPS: ClassVar = {
         "machine": "store engine backend workers address cpus gpus population keep_agents quiet".split()
     }
-    FORMERLY: ClassVar = {
-        "task_engine": "--task-engine is now --engine.",
-        "config": "--config authors and --config fixed are now --settings authors and --settings fixed.",
-    }
+    FORMERLY: ClassVar = {"task_engine": "--task-engine is now --engine."}
 
     def named_seeds(self) -> tuple[int, ...]:
         """The seeds that --seeds names or --n-seeds counts; a single number is pointed out, as it once was a count."""

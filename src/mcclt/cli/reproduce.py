@@ -4,10 +4,10 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcclt.cli.flags import Comma, Steps, Variants
-from mcclt.cli.machinery import Machinery
+from mcclt.cli.machinery import SETTINGS, Machinery
 from mcclt.cli.tables import table_of
 from mcclt.errors import ConfigError, UnknownNameError
 
@@ -27,23 +27,26 @@ class Reproduce(Machinery):
     """
 
     table: Comma = ()
-    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration)."""
+    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration); unset, like --figure and --ablation: all of them."""
     figure: Comma = ()
-    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble)."""
+    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble); unset: see --table."""
     ablation: Comma = ()
-    """quantiles, variance-head, weight-site, guide, crossing, trunk."""
+    """quantiles, variance-head, weight-site, guide, crossing, trunk; unset: see --table."""
     tasks: Comma = ()
     """The paper's names (Hopper) or ids (Hopper-v5); unset: all eight."""
     algo: Comma = ()
-    """Only this algorithm: ppo or trpo."""
+    """Only this algorithm: ppo or trpo; unset: both."""
     variants: Variants = ()
-    """Only these variants."""
+    """Only these variants; unset: all."""
     scale: Literal["smoke", "short", "paper"] | None = None
-    """smoke: 8k steps, 2 seeds; short: 100k steps, 3 seeds; paper: 1M steps, 30 seeds."""
+    """smoke: 8k steps, 2 seeds; short: 100k steps, 3 seeds; paper: 1M steps, 30 seeds; unset: it shows what each would
+    cost, and asks."""
     steps: Steps | None = None
     """Environment steps per agent; unset: the scale's."""
     settings: Literal["authors", "fixed"] = "authors"
     """authors: their best settings for each task; fixed: the same on every task."""
+
+    FORMERLY: ClassVar = Machinery.FORMERLY | SETTINGS
 
     def run(self) -> None:
         """Shows the plan, or trains what it lacks."""

@@ -46,9 +46,11 @@ class Train(Command, RunConfig, AgentConfig):
     groups: Annotated[Mapping[str, AgentConfig], Suppress] = dataclasses.field(default_factory=dict)
     variants: Comma = ()
     """Train several variants together: the paper's plain, qr, mcclt-nw, ensemble, mcclt, explore, and inverse-variance,
-    hl-gauss, hl-gauss-nw; each with --algo, or with its own algorithm, as in trpo-mcclt."""
+    hl-gauss, hl-gauss-nw; each with --algo, or with its own algorithm, as in trpo-mcclt; unset: the one
+    of --critic and --weighting."""
     preset: str | None = None
-    """modern: today's PPO and TRPO, for any task; tuned: the best known for this task; paper: the authors' for it."""
+    """modern: today's PPO and TRPO, for any task; tuned: the best known for this task; paper: the authors' for it;
+    unset: the defaults."""
     config: Path | None = None
     """A TOML (or JSON) file of settings; flags override it, and it overrides the preset."""
     out: Path | None = None
@@ -61,16 +63,18 @@ class Train(Command, RunConfig, AgentConfig):
     """Also log to Weights & Biases (extra: wandb)."""
 
     GROUPS: ClassVar = {
-        "run": """seeds n_seeds steps variants preset config resume engine n_envs stagger steps_per_update
+        "": """seeds n_seeds steps variants preset config resume engine n_envs stagger steps_per_update
             max_episode_steps threads eval_freq eval_episodes final_episodes on_nan step_timeout""".split(),
-        "targets": PARTS["targets"],
+        "target": PARTS["targets"],
         "policy": PARTS["policy"],
         "PPO": (),
         "TRPO": (),
         "critic": PARTS["critic"],
-        "weights": PARTS["weights"],
+        "weight": PARTS["weights"],
         "output": "out checkpoint_freq quiet wandb".split(),
     }  # fmt: skip
+
+    FORMERLY: ClassVar = {"settings": "--settings is --preset here, and --settings authors is --preset paper."}
 
     def __post_init__(self) -> None:
         """Settings are checked when preset, file and flags are together."""
