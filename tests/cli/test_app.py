@@ -163,6 +163,7 @@ def test_parsed_once(mcclt: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "Hopper-v5", "--settings", "modern"], "--settings is --preset here"),
         (["tune", "Hopper-v5", "--preset", "modern"], "`mcclt tune` has no flag --preset"),
         (["export", "run", "x.onnx", "--seeds", "0"], "no flag --seeds. Did you mean --seed?"),
+        (["evaluate", "run", "--seed", "0"], "no flag --seed. Did you mean --seeds?"),
         (["envs", "--jason"], "no flag --jason. Did you mean --json?"),
         (["report", "a", "b"], "Unexpected argument 'b'"),
         (["report", "nodir"], "nodir is not a store of results: there is no such directory."),

@@ -86,6 +86,10 @@ def test_evaluate(mcclt: Cli, finished: Path) -> None:
     assert [(r["group"], r["seed"], len(r["returns"])) for r in records] == [("ppo-plain", 0, 3), ("ppo-plain", 4, 3)]
     again = json.loads(mcclt("evaluate", runs.checkpoints(finished)[-1], "--episodes", "3", "--json")[0])
     assert again == records
+    (one,) = json.loads(
+        mcclt("evaluate", finished, "--episodes", "3", "--json", "--seeds", "4", "--groups", "ppo-plain")[0]
+    )
+    assert one == records[1]
     for r in records:
         assert all(np.isfinite(r["returns"])) and min(r["lengths"]) >= 1
 
@@ -101,6 +105,9 @@ def test_evaluate_repeats_the_final_evaluation(mcclt: Cli, finished: Path) -> No
 def test_evaluate_refusals(mcclt: Cli, finished: Path) -> None:
     assert "no run directory and no saved model at nothing" in mcclt.refused("evaluate", "nothing")
     assert "episodes = 0" in mcclt.refused("evaluate", str(finished), "--episodes", "0")
+    assert "no seed 3: it has 0, 4" in mcclt.refused("evaluate", str(finished), "--seeds", "3")
+    assert "seeds = 4,4 is not allowed" in mcclt.refused("evaluate", str(finished), "--seeds", "4,4")
+    assert "no group 'a': it has ppo-plain" in mcclt.refused("evaluate", str(finished), "--groups", "a")
     assert "spaces differ" in mcclt.refused("evaluate", str(finished), "--task", "Hopper-v5")
     assert "Did you mean 'Hopper-v5'" in mcclt.refused("evaluate", str(finished), "--task", "Hoper-v5")
     assert "not a run directory" in mcclt.refused("evaluate", ".")

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
+from mcclt.cli.agents import chosen
 from mcclt.cli.command import Command
+from mcclt.cli.flags import Comma, Seeds
 from mcclt.cli.tables import evaluation_data, show_returns
 from mcclt.config.values import require
 
@@ -21,6 +23,10 @@ class Evaluate(Command):
 
     model: Annotated[Path, Positional]
     """A saved model, a run directory, or a pretrained agent, zoo:TASK (`mcclt zoo` lists them)."""
+    seeds: Seeds = ()
+    """Agents to evaluate; unset: all."""
+    groups: Comma = ()
+    """Groups to evaluate; unset: all."""
     episodes: int = 100
     """Episodes per agent."""
     task: str | None = None
@@ -29,24 +35,20 @@ class Evaluate(Command):
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        """Evaluates every agent of every group."""
+        """Evaluates the agents, and prints their returns."""
         require(self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         import numpy as np
 
-        from mcclt.training.model import evaluate_policy, load
-        from mcclt.training.saved import read_model
+        from mcclt.training.model import evaluate_policy
 
-        _, meta, _ = read_model(self.model)
         agents, rows, steps = [], [], []
-        for group in meta["config"]["groups"]:
-            model = load(self.model, group=group)
-            for seed in model.seeds:
-                returns, lengths = evaluate_policy(
-                    model, self.task, self.episodes, return_episode_rewards=True, seed=seed, n_envs=model.config.n_envs
-                )
-                agents.append((group, seed))
-                rows.append(returns)
-                steps.append(lengths)
+        for _, group, model, seed in chosen([self.model], self.groups, self.seeds):
+            returns, lengths = evaluate_policy(
+                model, self.task, self.episodes, return_episode_rewards=True, seed=seed, n_envs=model.config.n_envs
+            )
+            agents.append((group, seed))
+            rows.append(returns)
+            steps.append(lengths)
         if self.json:
             print(json.dumps(evaluation_data(agents, rows, steps)))
         else:

@@ -234,6 +234,11 @@ def _variant(name: str) -> dict[str, Any]:
     """A variant, alone or behind an algorithm's name: mcclt, trpo-mcclt."""
     if name in VARIANTS:
         return dict(VARIANTS[name])
+    if "@" in name:
+        raise ConfigError(
+            f"{name!r} is not allowed: settings after an @ are for `mcclt compare`; here give them as flags, to all"
+            " variants, or to one in a [groups.NAME] table of a --config file."
+        )
     algo, _, variant = name.partition("-")
     if variant not in VARIANTS:
         raise UnknownNameError("variant", name, VARIANTS, "To choose its algorithm, put that first: trpo-mcclt.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from tyro.conf import Positional
 
 from mcclt import zoo
+from mcclt.cli.agents import chosen
 from mcclt.cli.command import Command
 from mcclt.cli.flags import Comma, Seeds, Spelling, Steps, paths
 from mcclt.config.values import require
@@ -86,24 +87,8 @@ class Watch(Command):
 
     def _agents(self) -> list[tuple[str, "Model", int]]:
         """Those to show, each with a name for its group: where two would be called the same, with the path."""
-        from mcclt.training.model import load
-        from mcclt.training.saved import read_model
-
-        groups = {path: list(read_model(path)[1]["config"]["groups"]) for path in self.model}
-        known = list(dict.fromkeys(name for own in groups.values() for name in own))
-        for name in self.groups:
-            if name not in known:
-                where = ", ".join(map(str, groups))
-                raise ConfigError(f"{where} has no group {name!r}: it has {', '.join(known)}.")
-        found = []
-        for path, own in groups.items():
-            for group in self.groups or own:
-                if group in own:
-                    model = load(path, group=group)
-                    found += [(path, group, model, seed) for seed in self.seeds or model.seeds[:1]]
+        found = chosen(self.model, self.groups, self.seeds, most=1)
         often = Counter((group, seed) for _, group, _, seed in found)
-        for *_, model, seed in found:
-            model.agent(seed)  # an unknown one is named before anything is recorded
         return [(g if often[g, seed] == 1 else f"{g}@{path}", model, seed) for path, g, model, seed in found]
 
 

@@ -14,7 +14,7 @@ from mcclt.config import UNSTATED, AgentConfig, RunConfig, override
 from mcclt.config.values import coerce, fields_of
 from mcclt.config.variants import VARIANTS
 from mcclt.envs import own
-from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.errors import ConfigError, UnknownNameError, shown
 from mcclt.presets import bare_task
 
 PAPER_TASKS = (
@@ -151,6 +151,9 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
         The name, the same however the changes are ordered and spelt (kappa=1, kappa=1.0), and the changes.
     """
     name, at, changes = text.partition("@")
+    algo, _, rest = name.partition("-")
+    if name not in VARIANTS and rest in VARIANTS:
+        raise ConfigError(f"{shown(text)} is not allowed: name the algorithm apart, as in --algo {algo}.")
     if name not in VARIANTS:
         hint = "Its settings change after an @: mcclt@n_quantiles=4+guide=symmetric."
         raise UnknownNameError("variant", name, VARIANTS, hint)
