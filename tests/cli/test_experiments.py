@@ -421,7 +421,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["compare", "Hopper-v4", "--variants", "trpo-mcclt@kappa=2"], "the algorithm apart, as in --algo trpo."),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
-        (["compare", "Hopper-v4", "--variants", "plain@cg_damping=1"], "cg_damping in plain@cg_damping=1.0 has no effect"),
+        (["compare", "Hopper-v4", "--variants", "plain@cg_damping=1"], "in plain@cg_damping=1.0 has no effect"),
         (["compare", "Hopper-v4", "--variants", ","], "variants = ',' is not allowed: name at least one."),
         (["compare", "CartPole-v1", "--engine", "native"], "Engine 'native' cannot run 'CartPole-v1'; use one of:"),
         (["compare", "CartPole-v1", "--engine", "warp"], "warp"),  # is not installed, or cannot run it
@@ -474,6 +474,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["report", "nothing"], "nothing is not a store of results"),
         (["report", "full"], "full is not a store of results"),
         (["report", "empty"], "no results"),
+        (["report", "search"], "search is a search of `mcclt tune`, whose page is search/search.html"),
         (["report", "full/a,nowhere/b", "--follow"], "There is no directory nowhere for the run nowhere/b to begin in"),
     ],
 )  # fmt: skip
@@ -481,6 +482,8 @@ def test_bad_input(mcclt: Cli, made_up: list[Unit], args: list[str], message: st
     Path("file.txt").write_text("mine")
     Path("full").mkdir()
     Path("full/thesis.txt").write_text("mine")
+    Path("search").mkdir()
+    Path("search/search.json").write_text("{}")
     Store(Path("empty"), create=True)
     assert message in mcclt.refused(*args)
     assert made_up == []

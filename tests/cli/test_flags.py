@@ -5,7 +5,6 @@ import pytest
 from mcclt.cli import flags
 from mcclt.errors import ConfigError
 
-
 LISTS = (flags.Comma, flags.Variants)
 
 

@@ -14,6 +14,7 @@ from mcclt.config import AgentConfig, RunConfig
 from mcclt.config.variants import VARIANTS
 from mcclt.errors import ConfigError, MccltError
 from mcclt.experiments import setups
+from mcclt.experiments.settings import typed
 from mcclt.experiments.setups import NOT_IDENTITY, PAPER_TASKS, Setup, bare_task, make_setup, parse_variant, task_id
 
 
@@ -75,7 +76,7 @@ values = {
 
 @given(st.fixed_dictionaries({}, optional=values), st.randoms())
 def test_names_are_read_back(changes: dict, random) -> None:
-    parts = [f"{k}={setups._text(v)}" for k, v in changes.items()]
+    parts = [f"{k}={typed(v)}" for k, v in changes.items()]
     random.shuffle(parts)
     text = "mcclt@" + "+".join(parts) if parts else "mcclt"
     name, found = parse_variant(text)
@@ -198,7 +199,7 @@ def test_every_setting_that_matters_changes_the_digest() -> None:
                      "normalize_advantage": "minibatch", "policy_head": "bins"}[field.name]  # fmt: skip
         if field.name in ("w_min", "critic_w_tar"):
             value = 0.5
-        digests.add(digest(f"mcclt@{field.name}={setups._text(value)}"))
+        digests.add(digest(f"mcclt@{field.name}={typed(value)}"))
     # As many digests as there are settings, and that of the defaults.
     assert len(digests) == 1 + len(changed) + len(dataclasses.fields(AgentConfig)) - 3
     assert len({make_setup("Hopper", a, v, "fixed").digest for a in ("ppo", "trpo") for v in VARIANTS}) == 18

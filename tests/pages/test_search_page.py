@@ -1,6 +1,8 @@
 """The page of a search: what it says, and in a browser."""
 
+import html
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,12 @@ def test_differences_are_to_the_default_of_the_algorithm(tmp_path: Path) -> None
     tuner = Tuner(Plan("Hopper-v5", 1, 1, (600,)), Space.of(space), tmp_path / "s")
     trial = tuner.searches[0].begin(0, {"gamma": 0.0})
     trial.scores, trial.curves = [7.0], [[7.0]]
-    text = tuning.write(tuner, [], trial, tmp_path).read_text(encoding="utf-8")
+    (folder := tmp_path / "my search").mkdir()
+    text = tuning.write(tuner, [], trial, folder).read_text(encoding="utf-8")
+    command = html.unescape(
+        re.sub("<.*?>", "", text.partition('<div class="command"><code>')[2].partition("</code>")[0])
+    )
+    assert shlex.split(command) == ["mcclt", "train", "--config", str(folder / "best.toml")]
     row = r'<th scope="row"><code>(\w+)</code></th><td class="best">(.*?)</td><td class="missing">(.*?)</td>'
     assert re.findall(row, text) == [("gamma", "0.9", "0.99")]
 

@@ -74,7 +74,9 @@ class Command(abc.ABC):
         for flag in known.values():
             if flag.default is dataclasses.MISSING and flag.name not in given:
                 word, example = flag.metavar.removesuffix(",..."), about.split("\n")[-1]
-                raise ConfigError(f"{word} is missing; type, for example,  {example}  (`mcclt {cls.name()} --help` explains it).")
+                raise ConfigError(
+                    f"{word} is missing; type, for example,  {example}  (`mcclt {cls.name()} --help` explains it)."
+                )
         return cls(given=given, **given)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from mcclt.config.values import MOST_SEEDS, UNSET, parse_seeds, parse_steps, require
 from mcclt.errors import ConfigError, UnknownNameError, shown
+from mcclt.experiments.settings import typed
 
 
 class Spelling(NamedTuple):
@@ -101,14 +102,10 @@ def read(name: str, kind: Any, text: str) -> Any:
 
 def show(value: Any, kind: Any) -> str:
     """A default, as one would type it."""
-    if value is None or value == ():
-        return UNSET
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
     if kind == Steps and value:
         for size, letter in ((1_000_000, "M"), (1_000, "k")):
             if value % size == 0:
                 return f"{value // size}{letter}"
-    return str(value)
+    return typed(None if value == () else value)

@@ -27,11 +27,13 @@ class Reproduce(Machinery):
     """
 
     table: Comma = ()
-    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration); unset, like --figure and --ablation: all of them."""
+    """1 (ablation and ensemble), 2 (time and weights), 3 (exploration); unset: none, or the whole paper if --figure and
+    --ablation are unset, too."""
     figure: Comma = ()
-    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble); unset: see --table."""
+    """1 (value distributions), 2 (spread under the Bellman operator), 4 (spread of the ensemble); unset: as
+    --table."""
     ablation: Comma = ()
-    """quantiles, variance-head, weight-site, guide, crossing, trunk; unset: see --table."""
+    """quantiles, variance-head, weight-site, guide, crossing, trunk; unset: as --table."""
     tasks: Comma = ()
     """The paper's names (Hopper) or ids (Hopper-v5); unset: all eight."""
     algo: Comma = ()

@@ -12,13 +12,14 @@ from tyro.conf import Positional, Suppress
 
 from mcclt import interrupts, presets
 from mcclt.cli.command import Command, ended
-from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of, show
+from mcclt.cli.flags import Comma, Seeds, Steps, Widths, seeds_of
 from mcclt.cli.tables import evaluation_data, show_config, show_returns
 from mcclt.config import FREE, PARTS, AgentConfig, RunConfig, override
 from mcclt.config.effects import refuse_unread
 from mcclt.config.values import coerce, fields_of
 from mcclt.config.variants import VARIANTS, group_name
 from mcclt.errors import ConfigError, EnvironmentFault, MccltError, UnknownNameError
+from mcclt.experiments.settings import typed
 from mcclt.storage.configuration import read_file
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Train(Command, RunConfig, AgentConfig):
         if changed:
             name, value = changed[0]
             raise ConfigError(
-                f"{path} was started with {name} = {show(value, None)}: resuming must not change the configuration."
+                f"{path} was started with {name} = {typed(value)}: resuming must not change the configuration."
                 " Leave the flag out, or start a new run."
             )
         if run.get("steps", stored.steps) < stored.steps:

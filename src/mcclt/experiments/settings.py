@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcclt.config import AgentConfig, RunConfig
-from mcclt.config.values import fields_of
+from mcclt.config.values import UNSET, fields_of
 
 ALWAYS = ("seeds", "steps", "algo", "critic", "weighting")
 """Settings that say what was trained and how much of it: told even at their defaults."""
@@ -38,9 +38,14 @@ def rows(configs: Sequence[RunConfig]) -> list[Row]:
 
 
 def text(value: Any) -> str:
-    """A value: 0..7, 64,64, 40,000; – where there is none."""
+    """A value as one reads it: 0..7, 64,64, 40,000; – where there is none."""
+    if isinstance(value, list | tuple) and len(value) > 4 and [*value] == [*range(value[0], value[-1] + 1)]:
+        return f"{value[0]}..{value[-1]}"
+    return f"{value:,}" if type(value) is int and value >= 10_000 else "–" if value is None else typed(value)
+
+
+def typed(value: Any) -> str:
+    """A value as one types it: 64,64, 40000, true, unset."""
     if isinstance(value, list | tuple):
-        if len(value) > 4 and list(value) == list(range(value[0], value[-1] + 1)):
-            return f"{value[0]}..{value[-1]}"
         return ",".join(map(str, value))
-    return f"{value:,}" if type(value) is int and value >= 10_000 else "–" if value is None else str(value)
+    return UNSET if value is None else str(value).lower() if isinstance(value, bool) else str(value)

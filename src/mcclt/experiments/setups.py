@@ -15,6 +15,7 @@ from mcclt.config.values import coerce, fields_of
 from mcclt.config.variants import VARIANTS
 from mcclt.envs import own
 from mcclt.errors import ConfigError, UnknownNameError, shown
+from mcclt.experiments.settings import typed
 from mcclt.presets import bare_task
 
 PAPER_TASKS = (
@@ -167,13 +168,13 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
         if setting in found:
             raise ConfigError(f"{text!r} is not allowed: it changes {setting} twice.")
         found[setting] = literal(setting, value)
-    canonical = "+".join(f"{k}={_text(v)}" for k, v in sorted(found.items()))
+    canonical = "+".join(f"{k}={typed(v)}" for k, v in sorted(found.items()))
     return f"{name}@{canonical}" if found else name, found
 
 
 def change(variant: str, settings: dict[str, Any]) -> str:
     """The variant with these settings changed as well: mcclt, {"n_quantiles": 4} → mcclt@n_quantiles=4."""
-    text = "+".join(f"{name}={_text(value)}" for name, value in settings.items())
+    text = "+".join(f"{name}={typed(value)}" for name, value in settings.items())
     return parse_variant(f"{variant}{'+' if '@' in variant else '@'}{text}")[0] if settings else variant
 
 
@@ -195,12 +196,6 @@ def literal(setting: str, text: str) -> Any:
     if isinstance(getattr(owner, setting, None), tuple) and re.fullmatch(r"[0-9]+(,[0-9]+)*,?", text):
         value = tuple(int(part) for part in text.split(",") if part)
     return coerce(owner, setting, value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def task_id(name: str) -> str:

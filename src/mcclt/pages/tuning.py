@@ -1,6 +1,7 @@
 """The page of a search: the best settings, their confirmation, what mattered, every setting, and what it cost."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from mcclt.errors import MissingExtraError
 from mcclt.experiments.analysis.texts import count
 from mcclt.experiments.curve import evenly
+from mcclt.experiments.settings import typed
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of
@@ -36,7 +38,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         task=plan.task,
         summary=_summary(tuner, confirmed, winner),
         winner=name_of(winner),
-        settings=[(name, _word(value), _word(default)) for name, (value, default) in differences.items()],
+        settings=[(name, typed(value), typed(default)) for name, (value, default) in differences.items()],
         confirmed=strips(confirmed, [one.scores for one in confirmed]),
         default=default_command(confirmed),
         importance=_importance(tuner.searches),
@@ -55,16 +57,12 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
             ("Places taken", f"{100 * status.occupancy:.0f} %"),
             ("Structures", str(len(tuner.structures))),
         ],
-        command=f"mcclt train --config {folder / 'best.toml'}",
+        command=f"mcclt train --config {shlex.quote(str(folder / 'best.toml'))}",
         width=WIDTH,
         height=HEIGHT,
     )
     files.write_atomically(path, page.encode())
     return path
-
-
-def _word(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else "unset" if value is None else str(value)
 
 
 def _summary(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial) -> str:
@@ -163,10 +161,10 @@ def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
         heights = [trial.point[name] for name in names]
         heights.append(min(max((trial.scores[0] - low) / max(high - low, 1e-12), 0.0), 1.0))
         points = " ".join(f"{round(i * gap, 1)},{round(HEIGHT * (1 - u), 1)}" for i, u in enumerate(heights))
-        words = ", ".join(f"{name} {_word(trial.settings[name])}" for name in names)
+        words = ", ".join(f"{name} {typed(trial.settings[name])}" for name in names)
         lines.append({"points": points, "tone": tone[id(trial)], "title": f"{name_of(trial)}: {words}"})
     axes = [
-        (round(i * gap, 1), name, _word(tuner.space.numbers[name].at(1.0)), _word(tuner.space.numbers[name].at(0.0)))
+        (round(i * gap, 1), name, typed(tuner.space.numbers[name].at(1.0)), typed(tuner.space.numbers[name].at(0.0)))
         for i, name in enumerate(names)
     ]
     axes.append((WIDTH, f"score at {short(tuner.plan.rungs[0])}", f"{high:,.0f}", f"{low:,.0f}"))
