@@ -54,7 +54,7 @@ def test_help_mentions_every_setting(mcclt: Cli) -> None:
     boxes = re.findall(r"^\W+(\w+) options\W+$", out, re.MULTILINE)
     assert boxes == ["target", "policy", "PPO", "TRPO", "critic", "weight", "output"]
     assert "show this help message and exit --seeds SEEDS" in text, "no box is for -h alone"
-    assert "raise: the run ends; stop: only its agent does; restart: its agent skips the update" in text
+    assert "raise: end the run; stop: its agent; restart: go on (2 in a row: stop)" in text
     assert "plain, qr, mcclt-nw, ensemble, mcclt, explore" in text
 
 

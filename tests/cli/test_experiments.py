@@ -418,7 +418,7 @@ REPRODUCE = ["reproduce", "--tasks", "Hopper", "--scale", "smoke"]
         (["compare", ""], "tasks = '' is not allowed: name at least one."),
         (["compare"], "TASK is missing; type, for example,  mcclt compare Hopper-v5 --variants plain,mcclt"),
         (["compare", "Hopper-v4", "--variants", "mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
-        (["compare", "Hopper-v4", "--variants", "trpo-mcclt@kappa=2"], "the algorithm apart, as in --algo trpo."),
+        (["compare", "Hopper-v4", "--variants", "trpo-mcclt@kappa=2"], "the algorithm on its own, as in --algo trpo."),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantile=4"], "Did you mean 'n_quantiles'?"),
         (["compare", "Hopper-v4", "--variants", "mcclt@n_quantiles=1"], "at least 2"),
         (["compare", "Hopper-v4", "--variants", "plain@cg_damping=1"], "in plain@cg_damping=1.0 has no effect"),

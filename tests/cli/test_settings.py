@@ -216,7 +216,7 @@ def test_settings_that_something_reads(mcclt: Cli) -> None:
         (["CartPole-v1", "--engine", "native"], "cannot run 'CartPole-v1'"),
         ([PENDULUM, "--variants", "plain,mclt"], "Unknown variant 'mclt'. Did you mean 'mcclt'?"),
         ([PENDULUM, "--variants", "trpoo-mcclt"], "trpoo"),
-        ([PENDULUM, "--variants", "mcclt@n_quantiles=4"], "after an @ are for `mcclt compare`; here give them as"),
+        ([PENDULUM, "--variants", "mcclt@n_quantiles=4"], "only `mcclt compare` takes settings after an @; give them"),
         ([PENDULUM, "--variants", "plain,mcclt,plain"], "'plain,mcclt,plain' is not allowed: it names plain more than"),
         ([PENDULUM, "--preset", "papr"], "Unknown preset 'papr'. Did you mean 'paper'?"),
         (["CartPole-v1", "--preset", "paper"], "The preset paper exists only for these"),

@@ -237,8 +237,8 @@ def _variant(name: str) -> dict[str, Any]:
         return dict(VARIANTS[name])
     if "@" in name:
         raise ConfigError(
-            f"{name!r} is not allowed: settings after an @ are for `mcclt compare`; here give them as flags, to all"
-            " variants, or to one in a [groups.NAME] table of a --config file."
+            f"{name!r} is not allowed: only `mcclt compare` takes settings after an @; give them to all variants as"
+            " flags, or to one in a [groups.NAME] table of a --config file."
         )
     algo, _, variant = name.partition("-")
     if variant not in VARIANTS:

@@ -130,8 +130,7 @@ class AgentConfig:
     qr_target: Literal["shifted", "bellman"] = "shifted"
     """quantile critic: own bars shifted by the advantage, or reward + gamma times the next state's bars."""
     crossing_error: float | None = None
-    """quantile, normal and hl_gauss critic: error of states with a bar on the wrong side of the mean (authors: 1e5);
-    unset: theirs, as measured."""
+    """quantile, normal and hl_gauss critic: error where a bar crosses the mean (authors: 1e5); unset: as measured."""
 
     critic_w_tar: float | None = None
     """Mean of inverse-variance weights 1/(1 + vT) in the critic's loss, v the value's variance; unset: no weights."""
@@ -274,8 +273,7 @@ class RunConfig:
     checkpoint_freq: int = 100_000
     """Steps between checkpoints; the last comes at the end (engine warp: they wait for a running evaluation)."""
     on_nan: Literal["raise", "stop", "restart"] = "raise"
-    """What happens if an environment raises, hangs or returns NaN. raise: the run ends; stop: only its agent does;
-    restart: its agent skips the update and begins new episodes (two in a row: it ends)."""
+    """If an environment fails or gives NaN, raise: end the run; stop: its agent; restart: go on (2 in a row: stop)."""
 
     step_timeout: float | None = None
     """Seconds after which a step or reset counts as failed, and on_nan applies (gymnasium-async); unset: no limit."""

@@ -154,7 +154,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     name, at, changes = text.partition("@")
     algo, _, rest = name.partition("-")
     if name not in VARIANTS and rest in VARIANTS:
-        raise ConfigError(f"{shown(text)} is not allowed: name the algorithm apart, as in --algo {algo}.")
+        raise ConfigError(f"{shown(text)} is not allowed: name the algorithm on its own, as in --algo {algo}.")
     if name not in VARIANTS:
         hint = "Its settings change after an @: mcclt@n_quantiles=4+guide=symmetric."
         raise UnknownNameError("variant", name, VARIANTS, hint)
