@@ -86,7 +86,7 @@ class Tune(Machinery):
     """Keep every agent of the confirmation in STORE/confirmed/agents, as a model for evaluate, watch and export."""
 
     GROUPS: ClassVar = {
-        "search": "algo trials seeds_per_setting steps rungs keep strategy sampler score space fix plan".split(),
+        "": "algo trials seeds_per_setting steps rungs keep strategy sampler score space fix plan".split(),
         "confirmation": "confirm seeds n_seeds episodes".split(),
         **Machinery.GROUPS,
     }
