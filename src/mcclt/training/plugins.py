@@ -39,10 +39,14 @@ def import_named() -> None:
 
 
 def _import_module(name: str) -> None:
+    from mcclt.envs.own import importing
+
     try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+        with importing(name):
+            importlib.import_module(name)
+    except ConfigError as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError) or not f"{name}.".startswith(f"{missing.name}."):
             raise  # it is there, and imports something that is not
         raise ConfigError(
             f"{VARIABLE} names {name!r}, and there is no such module: give a path that ends in .py, or a module that"
