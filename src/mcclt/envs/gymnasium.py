@@ -4,7 +4,6 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 """
 
 import functools
-import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -217,8 +216,7 @@ def _registered(task: str) -> Entry:
     """Gymnasium's entry of an id, after importing the module it names before a colon."""
     module, _, name = task.rpartition(":")
     if module:
-        with own.importing(module):
-            importlib.import_module(module)
+        own.import_module(module)
     return gym.spec(name)
 
 

@@ -18,8 +18,9 @@ from mcclt.errors import ConfigError, UnknownNameError
 FORM = re.compile(r"(.+\.py):(\w+)")
 """How such a task is written: a path, and the name of a class or of a function that makes one."""
 
-OURS = f"{Path(__file__).parents[1]}{os.sep}"
-"""Where the code of this library is."""
+HERE = f"{Path(__file__).parent}{os.sep}"
+"""Where what calls and imports the user's code is: its lines say nothing."""
+LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def parts(task: str) -> re.Match[str] | None:
@@ -53,7 +54,7 @@ def import_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # it is a .py file
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with importing(path):
+        with _importing(path):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -62,9 +63,14 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
+def import_module(name: str) -> ModuleType:
+    """Imports a module by its name."""
+    with _importing(name):
+        return importlib.import_module(name)
+
+
 @contextlib.contextmanager
-def importing(what: object) -> Iterator[None]:
-    """What the user's code raises while it is imported is a `ConfigError` that says where."""
+def _importing(what: object) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -72,26 +78,23 @@ def importing(what: object) -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """What was raised and where, in a sentence; then the lines of code, and what it was raised from."""
-    place = ""
-    if frames := _theirs(traceback.extract_tb(error.__traceback__)):
-        place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    """What was raised and where in the user's code, in a sentence; then all lines, and what it was raised from."""
+    frames = [f for f in _shown(traceback.extract_tb(error.__traceback__)) if not f.filename.startswith(LIBRARY)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place}{_trace(error)}"
 
 
-def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The part of a stack that is in files that are neither ours nor Python's importing."""
-    return [
-        frame for frame in stack if not frame.filename.startswith((OURS, importlib.__file__, "<frozen ", "<string>"))
-    ]
+def _shown(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The part of a stack that says something."""
+    return [f for f in stack if not f.filename.startswith((HERE, importlib.__file__, "<frozen ", "<string>"))]
 
 
 def _trace(error: BaseException) -> str:
-    """Where in such code it was raised, and what it was raised from, on lines of their own."""
+    """Where it was raised, and what it was raised from, on lines of their own."""
     raised: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     lines: list[str] = []
     while raised is not None:
-        lines += traceback.format_list(_theirs(raised.stack))
+        lines += traceback.format_list(_shown(raised.stack))
         if issubclass(raised.exc_type, SyntaxError):  # no frame has its line
             lines += [*raised.format_exception_only()][:-1]
         link = "from" if raised.__cause__ else "while handling"
