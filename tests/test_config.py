@@ -2,6 +2,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
 from mcclt import config
@@ -9,6 +10,7 @@ from mcclt.config import AgentConfig, RunConfig, override
 from mcclt.config.values import coerce, fields_of, parse_seeds, parse_steps
 from mcclt.config.variants import PAPER_VARIANTS, VARIANTS
 from mcclt.errors import ConfigError, UnknownNameError
+from mcclt.tuning.search import Plan
 
 # --- steps and seeds ---------------------------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ def test_a_seed_that_is_none_is_named(seed: int) -> None:
 @pytest.mark.parametrize(
     "name, allowed",
     [
-        ("gamma", "a number"),
+        ("gamma", "a finite number"),
         ("n_quantiles", "a whole number"),
         ("members", "a whole number or unset"),
         ("stagger", "true or false"),
@@ -222,9 +224,9 @@ def test_steps_per_update_must_divide() -> None:
 
 
 def test_groups_share_one_policy_shape() -> None:
-    with pytest.raises(ConfigError, match="one policy"):
+    with pytest.raises(ConfigError, match=r"^The groups differ in policy_hidden: give all of them the same, .*\.$"):
         RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(policy_hidden=(8,))})
-    with pytest.raises(ConfigError, match="groups with different policy_activation"):
+    with pytest.raises(ConfigError, match="groups differ in policy_activation"):
         RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(policy_activation="relu")})
     RunConfig("Hopper-v5", groups={"a": AgentConfig(), "b": AgentConfig(log_std_init=0.0)})
 
@@ -297,6 +299,7 @@ def test_override_replaces_and_leaves_the_rest() -> None:
         (AgentConfig, "gamma", "0.9"),
         (AgentConfig, "gamma", True),
         (AgentConfig, "gamma", None),
+        (AgentConfig, "normalize_obs", "no"),
         (AgentConfig, "critic", 3),
         (AgentConfig, "critic", None),
         (AgentConfig, "n_quantiles", 8.0),
@@ -317,12 +320,47 @@ def test_override_replaces_and_leaves_the_rest() -> None:
         (RunConfig, "seeds", True),
         (RunConfig, "threads", 1.0),
         (RunConfig, "task", 1),
+        (RunConfig, "groups", [AgentConfig()]),
+        (RunConfig, "groups", {"a": {"gamma": 0.5}}),
+        (RunConfig, "groups", {1: AgentConfig()}),
     ],
 )
-def test_coerce_refuses_wrong_types(cls: type, name: str, value: Any) -> None:
+def test_wrong_types_are_refused(cls: type, name: str, value: Any) -> None:
+    """However a configuration is made."""
     base = cls() if cls is AgentConfig else cls("Hopper-v5")
-    with pytest.raises(ConfigError, match=name):
-        override(base, {name: value})
+    for make in (override, lambda base, values: dataclasses.replace(base, **values)):
+        with pytest.raises(ConfigError, match=rf"^(Unknown )?{name} [^\n]*\.$"):
+            make(base, {name: value})
+
+
+@pytest.mark.parametrize(
+    "cls, name, value, kept",
+    [
+        (AgentConfig, "policy_hidden", [8, 8], (8, 8)),
+        (AgentConfig, "policy_hidden", np.array([8, 8]), (8, 8)),
+        (AgentConfig, "gamma", 1, 1.0),
+        (AgentConfig, "n_quantiles", np.int64(8), 8),
+        (AgentConfig, "members", "unset", None),
+        (AgentConfig, "decay_steps", "2k", 2_000),
+        (RunConfig, "seeds", 3, (3,)),
+        (RunConfig, "seeds", "0..2", (0, 1, 2)),
+        (RunConfig, "steps", "1M", 1_000_000),
+        (RunConfig, "stagger", np.bool_(False), False),
+    ],
+)
+def test_values_become_their_fields_type(cls: type, name: str, value: Any, kept: Any) -> None:
+    """A configuration made directly is the one that the command line makes, so that equal ones share a program."""
+    base = cls() if cls is AgentConfig else cls("Hopper-v5")
+    for made in (dataclasses.replace(base, **{name: value}), override(base, {name: value})):
+        assert getattr(made, name) == kept and type(getattr(made, name)) is type(kept)
+
+
+def test_the_plan_of_a_search_is_checked_in_the_same_way() -> None:
+    plan = Plan("Hopper-v5", trials=4, seeds=2, rungs=[100, 200])  # type: ignore[arg-type]
+    assert plan.rungs == (100, 200) and plan.seeds == 2
+    for name in ("trials", "seeds", "rungs", "keep", "first_seed"):
+        with pytest.raises(ConfigError, match=rf"^{name} = 'x' is not allowed: it must be .*\.$"):
+            dataclasses.replace(plan, **{name: "x"})  # type: ignore[arg-type]
 
 
 def test_coerce_refuses_unknown_choices_with_a_suggestion() -> None:

@@ -27,12 +27,13 @@ class ConfigError(MccltError, ValueError):
 class UnknownNameError(ConfigError):
     """A name that is in no table; the message lists what is, and suggests the nearest."""
 
-    def __init__(self, kind: str, name: str, allowed: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: object, allowed: Iterable[str], hint: str = "") -> None:
         allowed = list(allowed)
         folded = {a.lower(): a for a in allowed}  # "hopper-v5" means "Hopper-v5"
-        close = difflib.get_close_matches(name.lower(), folded)
+        wanted = str(name).lower()
+        close = difflib.get_close_matches(wanted, folded)
         # Versions are alike in any two ids.
-        near = [a for a in close if difflib.get_close_matches(_bare(name.lower()), [_bare(a)])]
+        near = [a for a in close if difflib.get_close_matches(_bare(wanted), [_bare(a)])]
         meant = f" Did you mean {folded[near[0]]!r}?" if near else ""
         listed = f" Allowed: {', '.join(allowed)}." if 0 < len(allowed) <= 20 else ""
         super().__init__(f"Unknown {kind} {shown(name)}.{meant}{listed}{' ' + hint if hint else ''}")

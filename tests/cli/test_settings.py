@@ -1,6 +1,7 @@
 """Where the settings of `mcclt train` come from, and what is said of bad ones."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -256,7 +257,6 @@ def test_settings_that_something_reads(mcclt: Cli) -> None:
         ([PENDULUM, "--critic", "ensemble", "--members", "99"], "members = 99"),
         (["probes:DictEnv-v0"], "FlattenObservation"),
         (["probes:ImageEnv-v0"], "image"),
-        (["probes:RaisingMaker-v0"], "the maker [/failed]"),
         ([PENDULUM, "--config", "none.toml"], "No such file"),
         ([PENDULUM, "--resume", "nothing"], "nothing is not a run directory"),
         ([PENDULUM, "--out", "file"], "file"),
@@ -295,6 +295,16 @@ class _Fails(gym.Env):
 
 
 gym.register("RaisingMaker-v0", _Fails)
+
+
+def test_an_environment_that_cannot_be_made(mcclt: Cli) -> None:
+    """One sentence with the line, then the lines that led there; nothing is written."""
+    _, err = mcclt("train", "probes:RaisingMaker-v0", *TINY_FLAGS, code=2)
+    sentence, *lines = err.splitlines()
+    assert re.fullmatch(
+        r"mcclt: Making .* failed: RuntimeError: the maker \[/failed\] \(test_settings\.py, line \d+\)", sentence
+    )
+    assert "in __init__" in "".join(lines) and not [*Path.cwd().iterdir()]
 
 
 def test_a_directory_in_use(mcclt: Cli, copy: Path) -> None:

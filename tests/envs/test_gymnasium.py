@@ -351,7 +351,6 @@ def test_a_process_that_dies_is_named_and_replaced():
         (spaces.Box(0, 1, (8, 8, 3), np.float32), "features of the image"),
         (spaces.Box(0, 255, (8, 8), np.uint8), "features of the image"),
         (spaces.Text(5), "ObservationWrapper"),
-        (None, "ObservationWrapper"),
     ],
     ids=str,
 )
@@ -363,6 +362,13 @@ def test_unsupported_observations(space, said):
 
     with pytest.raises(UnsupportedSpaceError, match=f"observation space .* supported are .* wrap it in .*{said}"):
         GymnasiumVectorEnv(Odd, KEYS)
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_a_space_that_was_forgotten(name):
+    """It is to be defined: there is nothing to wrap."""
+    with pytest.raises(UnsupportedSpaceError, match=rf"^'Odd' has no {name}: define it .* self\.{name} = [^\n]*\.$"):
+        GymnasiumVectorEnv(type("Odd", (Counter,), {name: None}), KEYS)
 
 
 def test_observations_without_a_number():
@@ -437,7 +443,7 @@ def test_a_constructor_that_raises():
     def broken() -> gym.Env:
         raise FileNotFoundError("map.png")
 
-    with pytest.raises(EnvironmentFault, match=r"Making .*broken' failed: FileNotFoundError: map\.png"):
+    with pytest.raises(EnvironmentFault, match=r"Making .*broken' failed: FileNotFoundError: map\.png \(test_gymn"):
         GymnasiumVectorEnv(broken, KEYS)
 
 
@@ -449,6 +455,8 @@ def test_names(monkeypatch, tmp_path):
         engine("Pendulun-v1", KEYS)
     with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
         engine("hopper-v5", KEYS)
+    with pytest.raises(UnknownNameError, match=r"registers it, name that: PACKAGE:ALE/Pong-v5, or MCCLT_IMPORT="):
+        engine("ALE/Pong-v5", KEYS)
     assert not engine.supports("no_such_module:Thing-v0")
     with pytest.raises(ConfigError, match="no_such_module"):
         engine("no_such_module:Thing-v0", KEYS)

@@ -91,10 +91,18 @@ def test_an_engine_that_cannot():
         make_vec("Pendulum-v1", KEYS, engine="native")
 
 
-@pytest.mark.parametrize("wrong", [{"max_episode_steps": 0}, {"num_threads": 0}, {"keys": []}], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *[{"max_episode_steps": 0}, {"max_episode_steps": "3"}, {"num_threads": 0}, {"num_threads": 1.5}],
+        *[{"keys": keys} for keys in ([], 4, None, "ab", [0, 1], [(0, 1.5)], [(-1,)])],
+    ],
+    ids=str,
+)
 def test_numbers_that_make_no_sense(wrong):
     """Refused before anything is made."""
-    with pytest.raises(ConfigError, match="at least"):
+    (name,) = wrong
+    with pytest.raises(ConfigError, match=rf"^{name} .* at least (1|one)"):
         make_vec(**{"task": "Pendulum-v1", "keys": KEYS} | wrong)
 
 

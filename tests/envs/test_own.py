@@ -36,6 +36,13 @@ class Breaks(Walk):
     def deeper(self, action):
         raise ValueError("the motor is on\\nfire")
 
+class Unlicensed(Walk):
+    def __init__(self):
+        self.check()
+
+    def check(self):
+        raise RuntimeError("no licence")
+
 def make():
     return Walk()
 """
@@ -83,7 +90,7 @@ def test_what_is_not_there_is_said(here: Path) -> None:
     (here / "empty.py").write_text("")
     with pytest.raises(UnknownNameError, match=r"in empty.py 'Walk'\. It defines no class"):
         make_vec("empty.py:Walk", [(0,)])
-    with pytest.raises(UnknownNameError, match="Allowed: Walk, Breaks, make"):
+    with pytest.raises(UnknownNameError, match="Allowed: Walk, Breaks, Unlicensed, make"):
         make_vec("walk.py:brakes", [(0,)])
     with pytest.raises(ConfigError, match=r"Which environment of empty.py\? .*: empty.py:MyEnv"):
         make_vec("empty.py", [(0,)])
@@ -104,7 +111,7 @@ def test_a_file_that_cannot_be_imported(here: Path, name: str, text: str, said: 
     with pytest.raises(ConfigError) as error:
         make_vec(f"{file.name}:Walk", [(0,)])
     sentence, *where = str(error.value).splitlines()
-    assert sentence.startswith(f"Importing {file.name}:Walk failed: {said}")
+    assert sentence.startswith(f"Importing {file.name} failed: {said}") and sentence.endswith("line 2)")
     assert where[0].startswith(f'  File "{file}", line 2') and where[1] == line
     assert not [x for x in where[2:] if "^" not in x]
 
@@ -118,3 +125,13 @@ def test_what_an_environment_raises_is_shown_with_its_line(here: Path, engine: s
     assert "raised in step: ValueError: the motor is on fire (walk.py, line 23) at step" in sentence
     assert "on_nan 'restart'" in sentence
     assert 'walk.py", line 23, in deeper' in where[-2] and "the motor is on" in where[-1]
+
+
+def test_what_is_raised_while_an_environment_is_made_is_shown_with_its_line(here: Path) -> None:
+    with pytest.raises(EnvironmentFault) as error:
+        make_vec("walk.py:Unlicensed", [(0,)])
+    sentence, *where = str(error.value).splitlines()
+    assert sentence == (
+        "Making an environment of 'walk.py:Unlicensed' failed: RuntimeError: no licence (walk.py, line 30)"
+    )
+    assert where[0].endswith('walk.py", line 27, in __init__') and where[2].endswith('walk.py", line 30, in check')

@@ -117,8 +117,8 @@ def test_nothing_to_judge() -> None:
     assert calibration.measure(x, x, np.zeros(3)) == {}, "a prediction without spread"
 
 
-def test_states_without_a_normal_are_left_out_and_counted():
+def test_states_without_a_spread_are_left_out_and_counted():
     returns, mean = np.array([1.0, 2.0, 9.0, 9.0]), np.zeros(4)
-    found = calibration.measure(returns, mean, np.array([1.0, 1.0, 0.0, -1.0]))
+    found = calibration.measure(returns, mean, np.array([1.0, 1.0, 0.0, 0.0]))
     assert (found["states"], found["without_normal"]) == (2, 0.5)  # 2 of 4
     assert found["crps_point"] == 1.5  # (1 + 2) / 2

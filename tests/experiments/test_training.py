@@ -103,7 +103,7 @@ def test_agents_that_are_kept(folder: Path, tmp_path: Path) -> None:
     whole = store.agent_file((setup, 0)).read_bytes()
     for damage in (b"", whole[:-9], whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
         store.agent_file((setup, 0)).write_bytes(damage)
-        with pytest.raises(CheckpointError, match="truncated or not a checkpoint"):
+        with pytest.raises(CheckpointError, match="truncated or damaged"):
             mcclt.load(store.agent_file((setup, 0)))
 
 

@@ -60,7 +60,8 @@ def test_truncated_anywhere(saved: Path) -> None:
     whole = saved.read_bytes()
     for size in [*range(0, 64), *range(64, len(whole), 13), len(whole) - 1]:
         saved.write_bytes(whole[:size])
-        with pytest.raises(CheckpointError, match=r"some.safetensors"):
+        said = "truncated or damaged .* use an earlier one" if size == 0 or size > 8 else "not a checkpoint"
+        with pytest.raises(CheckpointError, match=rf"some.safetensors is {said}"):
             checkpoint.load(saved)
 
 
@@ -92,6 +93,17 @@ def test_of_another_program(tmp_path: Path, header: dict[str, str] | None) -> No
     write(tmp_path / "x.safetensors", header)
     with pytest.raises(CheckpointError, match="not written by mcclt"):
         checkpoint.load(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("name", ["README.md", "x.safetensors", "x.safetensors.xz"])
+@pytest.mark.parametrize("data", [b"# mcclt\n\nDistributional PPO", b"hello", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
+def test_no_checkpoint_at_all(tmp_path: Path, name: str, data: bytes) -> None:
+    """No word of headers, and none of earlier ones."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.load(tmp_path / name)
+    wanted = "is not a checkpoint or a model of mcclt: give a run directory, or a file that mcclt saved."
+    assert str(error.value) == f"{tmp_path / name} {wanted}"
 
 
 @pytest.mark.parametrize("version", ["2", "999", "", "x", "-1", "²", "1.0"])

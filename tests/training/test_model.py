@@ -123,6 +123,9 @@ def test_progress_bar_and_log_dir(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"engine": "natve"}, "Did you mean 'native'"),
         ({"n_steps": 2048}, "n_steps is not an argument of PPO: use steps_per_update"),
         ({"policy_kwargs": {"net_arch": [64]}}, "use policy_hidden"),
+        ({"preset": 3}, "^Unknown preset 3. Allowed: paper, modern, tuned.$"),
+        ({"preset": ["modern"]}, "^Unknown preset .* Allowed: paper, modern, tuned.$"),
+        ({"tensorboard_log": 3}, "^tensorboard_log = 3 is not allowed: it must be a path.$"),
     ],
 )
 def test_refusals(settings: dict[str, Any], message: str) -> None:
@@ -576,10 +579,31 @@ def test_evaluate_policy_elsewhere(trained: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["n_eval_episodes", "n_envs"])
-@pytest.mark.parametrize("count", [0, -3])
+@pytest.mark.parametrize("count", [0, -3, 1.5, "3"])
 def test_evaluate_policy_needs_episodes_and_environments(trained: Any, name: str, count: int) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} = {count} is not allowed"):
+    with pytest.raises(ConfigError, match=f"^{name} = {count!r} is not allowed: it must be a positive whole number"):
         evaluate_policy(trained, **{name: count})
+
+
+def test_evaluate_policy_takes_what_load_takes(trained: Any, tmp_path: Path) -> None:
+    assert evaluate_policy(trained.save(tmp_path / "x"), n_eval_episodes=2) == evaluate_policy(trained, None, 2)
+    with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
+        evaluate_policy("zoo:Hoper-v5")
+    with pytest.raises(
+        ConfigError, match=r"^model = 3 is not allowed: it must be a PPO or TRPO, or the path of one\.$"
+    ):
+        evaluate_policy(3)
+
+
+def test_paths_that_are_none(trained: Any) -> None:
+    for use, name in ((mcclt.load, "path"), (trained.save, "path"), (lambda x: make().learn(16, log_dir=x), "log_dir")):
+        with pytest.raises(ConfigError, match=rf"^{name} = 3 is not allowed: it must be a path\.$"):
+            use(3)
+
+
+def test_a_model_needs_a_policy_update() -> None:
+    with pytest.raises(ConfigError, match=r"^Model has no policy update: make PPO\(\.\.\.\) or TRPO"):
+        make(Model)
 
 
 # --- without Stable-Baselines3 -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to be in; what is imported or entered meanwhile is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    monkeypatch.delitem(sys.modules, "my_variant", raising=False)
-    monkeypatch.setitem(VARIANTS, "mine", {})
-    monkeypatch.delitem(VARIANTS, "mine")
+    for table, name in ((sys.modules, "my_variant"), (VARIANTS, "mine")):
+        monkeypatch.setitem(table, name, {})
+        monkeypatch.delitem(table, name)
     return tmp_path
 
 
@@ -52,12 +52,31 @@ def test_what_is_not_there_gets_one_sentence(folder: Path, monkeypatch: pytest.M
         plugins.import_named()
 
 
-def test_errors_within_a_file_are_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "my_variant.py").write_text("import no_such_module_within\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("source", "said", "line"),
+    [
+        (
+            "\nimport no_such_module_within\n",
+            "ModuleNotFoundError: No module named 'no_such_module_within'",
+            "import no",
+        ),
+        ("x = 1\nx = (\n", "SyntaxError: '(' was never closed (my_variant.py, line 2)", "x = ("),
+        ("from mcclt import AgentConfig\nAgentConfig(gamma=3)\n", "ConfigError: gamma = 3.0 is not allowed", "Agent"),
+    ],
+)
+def test_errors_within_a_file_are_told_with_its_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str, line: str
+) -> None:
+    (folder / "my_variant.py").write_text(source, encoding="utf-8")
     for name in ("my_variant.py", "my_variant", "my_variant.py"):  # a failed import is tried again
         monkeypatch.setenv(plugins.VARIABLE, name)
-        with pytest.raises(ModuleNotFoundError, match="no_such_module_within"):
+        with pytest.raises(ConfigError) as error:
             plugins.import_named()
+        sentence, *where = str(error.value).splitlines()
+        named = folder / name if name.endswith(".py") else name
+        assert sentence.startswith(f"Importing {named} failed: {said}") and "(my_variant.py, line 2)" in sentence
+        assert where[0].startswith(f'  File "{folder}/my_variant.py", line 2') and where[1].startswith(f"    {line}")
+        assert not [more for more in where[2:] if "importlib" in more or "mcclt/envs" in more or "plugins" in more]
 
 
 def test_the_command_line_knows_it(
@@ -68,6 +87,14 @@ def test_the_command_line_knows_it(
     with pytest.raises(SystemExit):
         cli.main(["compare", "Hopper-v5", "--variants", "yours"])
     assert "mine" in capsys.readouterr().err
+
+
+def test_a_command_ends_in_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (folder / "my_variant.py").write_text("x = (\n", encoding="utf-8")
+    monkeypatch.setenv(plugins.VARIABLE, "my_variant.py")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "Hopper-v5"])
+    assert stop.value.code == 2 and capsys.readouterr().err.startswith("mcclt: Importing")
 
 
 def test_a_comparison_takes_a_policy_update_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,13 @@ steps, and one `AgentConfig` per group of a population). This module does not im
 
 import dataclasses
 import difflib
-import math
 import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mcclt.config.values import check_types, coerce, fields_of, require, require_each
+from mcclt.config.values import check_types, fields_of, require, require_each
 from mcclt.errors import ConfigError, shown
 
 
@@ -144,9 +143,6 @@ class AgentConfig:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         check_types(self)
-        for name in fields_of(AgentConfig):
-            value = getattr(self, name)
-            require(not isinstance(value, float) or math.isfinite(value), f"{name} = {value}", "a finite number")
         positive = (
             "kappa learning_rate policy_iterations critic_learning_rate critic_iterations clip_range cg_max_steps "
             "line_search_max_iter value_max variance_floor"
@@ -281,7 +277,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         check_types(self)
-        require_each(self, "step_timeout", lambda x: 0 < x < math.inf, "a positive number of seconds, or unset")
+        require_each(self, "step_timeout", lambda x: x > 0, "a positive number of seconds, or unset")
         require(len(self.groups) > 0, "groups = {}", "at least one group")
         for name in self.groups:
             require(
@@ -304,7 +300,10 @@ class RunConfig:
         )
         for name in POLICY_SHAPE:
             shapes = {getattr(g, name) for g in self.groups.values()}
-            require(len(shapes) == 1, f"groups with different {name}", "one policy shape for all groups")
+            if len(shapes) > 1:
+                raise ConfigError(
+                    f"The groups differ in {name}: give all of them the same, because their policies act together."
+                )
 
     @property
     def horizon(self) -> int:
@@ -343,4 +342,4 @@ def override(config: Any, values: Mapping[str, Any]) -> Any:
             near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"Unknown setting {shown(name)}.{meant} `mcclt train --help` and mcclt.config list all.")
-    return dataclasses.replace(config, **{k: coerce(type(config), k, v) for k, v in values.items()})
+    return dataclasses.replace(config, **values)

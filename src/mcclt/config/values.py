@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import operator
 import re
 import types
@@ -40,11 +41,9 @@ def require_each(config: Any, names: str, holds: Callable[[Any], bool], allowed:
 
 
 def check_types(config: Any) -> None:
-    """Checks every `Literal` field against its choices, and that nothing is None which must be set."""
-    for name, kind in _hints(config.__class__).items():
-        value = getattr(config, name)
-        if value is None or typing.get_origin(kind) is Literal:
-            coerce(config.__class__, name, value)
+    """Makes every value what the type of its field says, as `coerce` does; a `ConfigError` where it cannot be."""
+    for name in fields_of(type(config)):
+        object.__setattr__(config, name, coerce(type(config), name, getattr(config, name)))  # it is frozen
 
 
 def parse_steps(text: str) -> int:
@@ -86,10 +85,10 @@ MOST_SEEDS = 10_000
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
-    float: "a number",
+    float: "a finite number",
     str: "a word",
     tuple: "whole numbers such as (64, 64)",
-    Mapping: "a table",
+    Mapping: "a table of AgentConfigs, each by the name of its group",
     type(None): UNSET,
 }
 """What a setting of each type is, for people."""
@@ -100,11 +99,11 @@ def coerce(cls: type, name: str, value: Any) -> Any:
     value = _plain(value)
     if any(type(v) is int and abs(v) >= 2**63 for v in (value if isinstance(value, list | tuple) else [value])):
         raise ConfigError(f"{name} = {shown(value)} is not allowed: it is beyond any number of steps, seeds or widths.")
-    if name == "seeds":
+    kind = _hints(cls)[name]
+    if name == "seeds" and typing.get_origin(kind) is tuple:
         return parse_seeds(value)
     if name in ("steps", "eval_freq", "checkpoint_freq", "decay_steps") and isinstance(value, str):
         return parse_steps(value)
-    kind = _hints(cls)[name]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if value == UNSET and type(None) in kinds:  # TOML has no word of its own for it
         return None
@@ -114,14 +113,21 @@ def coerce(cls: type, name: str, value: Any) -> Any:
             return value
         if origin is tuple and isinstance(value, list | tuple) and all(type(v) is int for v in value):
             return tuple(value)
-        if k is float and type(value) in (int, float) and abs(value) < 2**1023:
+        if origin is Mapping and isinstance(value, Mapping) and _holds(value, *typing.get_args(k)):
+            return value
+        if k is float and type(value) in (int, float) and math.isfinite(value):
             return float(value)
-        if isinstance(k, type) and type(value) is k:
+        if isinstance(k, type) and k is not float and type(value) is k:
             return value
     if typing.get_origin(kind) is Literal:
         raise UnknownNameError(name, str(value), typing.get_args(kind))
     wanted = " or ".join(WORDS.get(typing.get_origin(k) or k, str(k)) for k in kinds)
     raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be {wanted}.")
+
+
+def _holds(table: Mapping[Any, Any], names: type, values: type) -> bool:
+    """Whether all that is in a table is of these types."""
+    return all(isinstance(name, names) and isinstance(value, values) for name, value in table.items())
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,10 @@ from collections import UserDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from mcclt.envs.api import DeviceVectorEnv, EnvSpec, Key, Step, VectorEnv
-from mcclt.errors import ConfigError, MissingExtraError, UnknownNameError
+from mcclt.errors import ConfigError, MissingExtraError, UnknownNameError, shown
 
 __all__ = ["ENGINES", "DeviceVectorEnv", "EnvSpec", "Key", "Step", "TaskRow", "VectorEnv", "list_tasks", "make_vec"]
 
@@ -74,11 +76,14 @@ def make_vec(
     """
     if engine != "auto" and engine not in ENGINES:
         raise UnknownNameError("engine", engine, ["auto", *ENGINES])
-    if not keys:
-        raise ConfigError("A vector environment needs at least one key.")
+    if not isinstance(keys, Sequence) or not keys or not all(_is_key(key) for key in keys):
+        raise ConfigError(
+            f"keys = {shown(keys)} is not allowed: give each environment, at least one, a key of its own: a tuple of "
+            "whole numbers such as (seed, 0)."
+        )
     for name, value in (("max_episode_steps", max_episode_steps), ("num_threads", num_threads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} must be at least 1, not {value}.")
+        if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
+            raise ConfigError(f"{name} must be a whole number, at least 1, not {shown(value)}.")
     if engine != "auto" and not ENGINES[engine].installed():
         if extra := ENGINES[engine].extra:
             raise MissingExtraError(f"Engine {engine!r}", extra)
@@ -101,6 +106,10 @@ def make_vec(
             f"this process: {f'choose engine {others}, or ' if others else ''}leave step_timeout out."
         )
     return chosen(task, keys, max_episode_steps, num_threads, step_timeout)
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, tuple) and all(isinstance(part, int | np.integer) and part >= 0 for part in key)
 
 
 def _able(task: object) -> list[str]:

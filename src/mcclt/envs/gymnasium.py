@@ -4,11 +4,8 @@ The engine for everything that is not ours: ids of the registry, the user's own 
 """
 
 import functools
-import importlib
 import importlib.util
-import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -29,8 +26,6 @@ from mcclt.errors import (
     UnsupportedSpaceError,
 )
 
-OURS = str(Path(__file__).parent)
-"""Where the code of this library is."""
 Source = Entry | Callable[[], gym.Env]
 """What environments are made from. A registry's entry rather than its id: a worker has not the user's registry."""
 
@@ -53,7 +48,7 @@ class GymnasiumVectorEnv(VectorEnv):
             return callable(task) and not isinstance(task, gym.Env)
         try:
             return own.from_file(task) is not None or not _needs_box2d(_registered(task))
-        except Exception:  # importing the module of "module:Name" can raise anything
+        except (gym.error.Error, MccltError):
             return False
 
     @classmethod
@@ -159,7 +154,7 @@ class _Guard(gym.Wrapper):
             self._unready = ""
         except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the training
             obs = self._nan()
-            self._unready = f"raised in reset: {_describe(error)}{_place(error)}{_trace(error)}"
+            self._unready = f"raised in reset: {own.told(error)}"
             self._fault = self._fault or self._unready
         fault, self._fault = self._fault, ""
         return obs, {"fault": fault} if fault else {}
@@ -175,7 +170,7 @@ class _Guard(gym.Wrapper):
             vector, number = self._vector(obs), _number(reward, "reward", "biuf")
             return vector, float(number), _flag(terminated, "terminated"), _flag(truncated, "truncated"), {}
         except (Exception, SystemExit) as error:
-            self._fault = f"raised in step: {_describe(error)}{_place(error)}{_trace(error)}"
+            self._fault = f"raised in step: {own.told(error)}"
             return self._nan(), np.nan, False, True, {}
 
     def _vector(self, obs: Any) -> np.ndarray:
@@ -217,15 +212,11 @@ def _flag(value: Any, name: str) -> bool:
     return value if type(value) is bool else bool(_number(value, name, "biu"))
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 def _registered(task: str) -> Entry:
     """Gymnasium's entry of an id, after importing the module it names before a colon."""
     module, _, name = task.rpartition(":")
     if module:
-        importlib.import_module(module)
+        own.import_module(module)
     return gym.spec(name)
 
 
@@ -241,13 +232,8 @@ def _needs_box2d(entry: Entry) -> bool:
 def source_of(task: object) -> Source:
     """What environments of a task are made from."""
     if isinstance(task, str):
-        try:
-            if (make := own.from_file(task)) is not None:
-                return make
-        except MccltError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"Importing {task} failed: {_describe(error)}{_trace(error)}") from error
+        if (make := own.from_file(task)) is not None:
+            return make
         try:
             entry = _registered(task)
         except gym.error.Error as error:
@@ -255,9 +241,9 @@ def source_of(task: object) -> Source:
 
             known = [name for engine in ENGINES.values() for name in engine.tasks()]
             hint = "`mcclt envs` lists those of the library."
+            if isinstance(error, gym.error.NamespaceNotFound) and ":" not in task:
+                hint += f" If a package registers it, name that: PACKAGE:{task}, or MCCLT_IMPORT=PACKAGE."
             raise UnknownNameError("task", task, dict.fromkeys([*known, *gym.registry]), hint) from error
-        except Exception as error:
-            raise ConfigError(f"Importing the module of task {task!r} failed: {_describe(error)}") from error
         if _needs_box2d(entry):
             raise MissingExtraError(f"Task {task!r}", "box2d")
         return entry
@@ -268,31 +254,6 @@ def source_of(task: object) -> Source:
     if not callable(task):
         raise UnsupportedSpaceError(_not_an_env(task))
     return task
-
-
-def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The part of a stack that is in code that is not ours."""
-    return [frame for frame in stack if not frame.filename.startswith((OURS, "<frozen "))]
-
-
-def _place(error: BaseException) -> str:
-    """Where in such code it was raised, in brackets; empty if that is nowhere."""
-    frames = _theirs(traceback.extract_tb(error.__traceback__))
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-
-
-def _trace(error: BaseException) -> str:
-    """Where in code that is not ours it was raised, and what it was raised from, on lines of their own."""
-    told: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
-    lines: list[str] = []
-    while told is not None:
-        lines += traceback.format_list(_theirs(told.stack))
-        if issubclass(told.exc_type, SyntaxError):  # no frame has its line
-            lines += [*told.format_exception_only()][:-1]
-        link = "from" if told.__cause__ else "while handling"
-        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
-        lines += [f"{link} ", *told.format_exception_only()] if told else []
-    return ("\n" + "".join(lines)).rstrip()
 
 
 def _not_an_env(what: object) -> str:
@@ -313,7 +274,7 @@ def make_bare(name: str, source: Source, max_episode_steps: int | None) -> gym.E
     try:
         env = gym.make(source, disable_env_checker=True) if isinstance(source, Entry) else source()
     except Exception as error:
-        raise EnvironmentFault(f"Making an environment of {name!r} failed: {_describe(error)}") from error
+        raise EnvironmentFault(f"Making an environment of {name!r} failed: {own.told(error)}") from error
     if not isinstance(env, gym.Env):
         raise UnsupportedSpaceError(f"{name!r}: {_not_an_env(env)}")
     _check_spaces(name, env)
@@ -337,7 +298,13 @@ def _time_limit(env: gym.Env) -> TimeLimit | None:
 
 def _check_spaces(name: str, env: gym.Env) -> None:
     """Raises unless observations can be made a vector, and actions are a vector or an index."""
-    space: Any = getattr(env, "observation_space", None)
+    for what in ("observation_space", "action_space"):
+        if getattr(env, what, None) is None:
+            raise UnsupportedSpaceError(
+                f"{name!r} has no {what}: define it in the class or in __init__, such as "
+                f"self.{what} = gymnasium.spaces.Box(-1, 1, (3,))."
+            )
+    space: Any = env.observation_space
     wrapper = ""
     if isinstance(space, spaces.Box):
         if len(space.shape) > 2 or (len(space.shape) == 2 and space.dtype == np.uint8):  # an image
@@ -355,7 +322,7 @@ def _check_spaces(name: str, env: gym.Env) -> None:
         raise UnsupportedSpaceError(
             f"{name!r} has the observation space {_short(space)}, without a number: give one, such as a constant 0."
         )
-    space = getattr(env, "action_space", None)
+    space = env.action_space
     vector = isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary) and len(space.shape) == 1
     vector = vector and space.shape != (0,)
     if not (vector or isinstance(space, spaces.Discrete)):

@@ -6,7 +6,7 @@ stored transitions to new parameters, is `Learner.update`, a pure function of ex
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch, PolicyUpdat
 from mcclt.method.randomness import Purpose, stream
 from mcclt.method.settings import Numbers, Structure
 from mcclt.method.weighting import WEIGHTINGS, Temperature, Weighting, shares
+
+if TYPE_CHECKING:
+    from mcclt.envs.api import EnvSpec
 
 Metrics = dict[str, jax.Array]
 Batches = tuple[Batch, ...]
@@ -107,44 +110,10 @@ def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
     return table[name]
 
 
-class Spaces(Protocol):
-    """What of a task an agent is made for."""
-
-    @property
-    def obs_size(self) -> int:
-        """Length O of an observation."""
-        ...
-
-    @property
-    def action_size(self) -> int:
-        """Length of a continuous action, or the number of discrete ones."""
-        ...
-
-    @property
-    def discrete(self) -> bool:
-        """Whether actions are indices rather than vectors."""
-        ...
-
-    @property
-    def action_low(self) -> Any:
-        """Lower bounds of vectors [action_size]."""
-        ...
-
-    @property
-    def action_high(self) -> Any:
-        """Upper bounds."""
-        ...
-
-    @property
-    def action_counts(self) -> tuple[int, ...] | None:
-        """How many whole numbers each dimension of a vector may be; none where any number may."""
-        ...
-
-
-def policy_for(spec: Spaces, config: AgentConfig) -> Policy:
+def policy_for(spec: "EnvSpec", config: AgentConfig) -> Policy:
     """The kind of policy for a task's actions."""
     network: dict[str, Any] = {"hidden": config.policy_hidden, "activation": config.policy_activation}
-    if spec.discrete:
+    if spec.action_low is None or spec.action_high is None:
         return nets.Categorical(spec.action_size, **network)
     counts, bounds = spec.action_counts, (spec.action_low, spec.action_high)
     if counts is None and config.policy_head == "bins":
@@ -171,7 +140,7 @@ class Learner:
     with equal `key`s of a step are interchangeable there.
     """
 
-    def __init__(self, config: AgentConfig, spec: Spaces, n_envs: int = 1, steps_per_update: int = 1) -> None:
+    def __init__(self, config: AgentConfig, spec: "EnvSpec", n_envs: int = 1, steps_per_update: int = 1) -> None:
         """Chooses the parts.
 
         Args:

@@ -83,7 +83,7 @@ def settings(name: str | None, task: str, algo: str, critic: str) -> tuple[dict[
     """The overrides of a preset: of the run, and of the agent; none without a name."""
     if name is None:
         return {}, {}
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise UnknownNameError("preset", name, PRESETS)
     found, of_run = PRESETS[name](task, algo, critic), fields_of(RunConfig)
     return {k: v for k, v in found.items() if k in of_run}, {k: v for k, v in found.items() if k not in of_run}

@@ -60,7 +60,11 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
         if zipfile.is_zipfile(path):
             other = "a zip file, such as a model of Stable-Baselines3"
             raise CheckpointError(f"{path} was not written by mcclt: it is {other}.") from None
-        raise CheckpointError(f"{path} is truncated or not a checkpoint ({error}); use an earlier one.") from None
+        if _is_foreign(path):
+            raise CheckpointError(
+                f"{path} is not a checkpoint or a model of mcclt: give a run directory, or a file that mcclt saved."
+            ) from None
+        raise CheckpointError(f"{path} is truncated or damaged ({error}); use an earlier one.") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by mcclt: it is a safetensors file of another program.")
     version = header.get("version", "")
@@ -88,6 +92,14 @@ def _unpack(path: Path) -> tuple[dict[str, str], Arrays]:
     data = files.decompress(files.read(path))
     arrays = safetensors.numpy.load(data)  # which has looked at the header
     return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file that is not empty does not even begin as ours do: with a length and JSON, or as xz does."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    begins = start.startswith(b"\xfd7zXZ\0") if path.name.endswith(COMPRESSED) else start[8:] == b"{"
+    return start != b"" and not begins
 
 
 def _memory() -> int:

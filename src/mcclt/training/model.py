@@ -29,7 +29,7 @@ from mcclt.config.values import fields_of, parse_seeds, require
 from mcclt.config.variants import group_name
 from mcclt.envs import ENGINES
 from mcclt.envs.api import EnvSpec, VectorEnv, task_name
-from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError
+from mcclt.errors import CheckpointError, ConfigError, EnvironmentFault, MccltError, UnknownNameError, shown
 from mcclt.interop import sb3
 from mcclt.method.learner import Learner, TrainState, without_numbers
 from mcclt.method.randomness import Purpose
@@ -45,7 +45,7 @@ from mcclt.training.evaluate import run_episodes
 from mcclt.training.job import Job
 from mcclt.training.loop import Observer
 from mcclt.training.progress import Display, Warner
-from mcclt.training.saved import only_group, only_seed, read_model, with_suffix
+from mcclt.training.saved import only_group, only_seed, path_of, read_model, with_suffix
 from mcclt.training.trainer import Trainer
 
 
@@ -96,10 +96,15 @@ class Model(sb3.Methods):
             **settings: any other setting of `AgentConfig` or `RunConfig`, on top of the preset, e.g.
                 `n_envs`, `gamma`, `w_tar`.
         """
+        if not hasattr(self, "algo"):
+            raise ConfigError(
+                "Model has no policy update: make PPO(...) or TRPO(...), or a subclass that says its algo."
+            )
         for name, instead in ELSEWHERE.items():
             if name in settings:
                 raise ConfigError(f"{name} is not an argument of {type(self).__name__}: {instead}.")
-        env, self.verbose, self._tensorboard = self._source(policy, task, env), verbose, tensorboard_log
+        env, self.verbose = self._source(policy, task, env), verbose
+        self._tensorboard = None if tensorboard_log is None else path_of("tensorboard_log", tensorboard_log)
         ours = {k: v for k, v in settings.items() if k in fields_of(RunConfig)}
         of_run, of_agent = presets.settings(preset, task_name(env), self.algo, critic)
         agent = override(
@@ -203,13 +208,12 @@ class Model(sb3.Methods):
             progress_bar: show a live bar.
             log_dir: write a run directory there (metrics, TensorBoard, checkpoints): another one for each `learn`.
         """
-        whole = isinstance(total_timesteps, int | np.integer) and total_timesteps >= 1
-        require(bool(whole), f"total_timesteps = {total_timesteps!r}", "a whole number such as 20_000")
+        _require_count("total_timesteps", total_timesteps, 20_000)
         if reset_num_timesteps and self.num_timesteps:
             raise ConfigError("reset_num_timesteps=True is not possible: a model's steps only grow. Make a new one.")
         use_cache()
         if log_dir is None and self._tensorboard is not None:
-            log_dir = _numbered(Path(self._tensorboard), tb_log_name or self.algo.upper())
+            log_dir = _numbered(self._tensorboard, tb_log_name or self.algo.upper())
         steps = self.num_timesteps + int(total_timesteps)
         trainer = self._make_trainer(steps)
         if trainer.spent:
@@ -220,7 +224,7 @@ class Model(sb3.Methods):
             observers: list[Observer] = sb3.observers(self, trainer, callback, stack)
             directory = None
             if log_dir is not None:
-                directory = runs.Run.create(Path(log_dir), self.config, engine=trainer.spec.engine)
+                directory = runs.Run.create(path_of("log_dir", log_dir), self.config, engine=trainer.spec.engine)
                 stack.callback(directory.close)
             if progress_bar or self.verbose:
                 bar = Display(Console(), trainer.config.whole_steps, trainer.step, log_interval)
@@ -448,6 +452,11 @@ def _numbered(folder: Path, name: str) -> Path:
     return next(path for i in itertools.count(1) if not (path := folder / f"{name}_{i}").exists())
 
 
+def _require_count(name: str, value: object, example: int) -> None:
+    positive = isinstance(value, int | np.integer) and value >= 1
+    require(bool(positive), f"{name} = {shown(value)}", f"a positive whole number such as {example:_}")
+
+
 def evaluate_policy(
     model: Any,
     env: object | None = None,
@@ -461,7 +470,7 @@ def evaluate_policy(
     """Runs episodes with one agent of a model (the names and meaning of Stable-Baselines3's).
 
     Args:
-        model: a `PPO` or `TRPO`.
+        model: a `PPO` or `TRPO`, or what `load` takes: a path, or zoo:TASK.
         env: a task id, environment class or factory; the model's own task by default.
         n_eval_episodes: how many.
         deterministic: the most likely actions, rather than draws.
@@ -472,8 +481,11 @@ def evaluate_policy(
     Returns:
         Mean and standard deviation of the returns over episodes, or the two lists.
     """
-    require(n_eval_episodes >= 1, f"n_eval_episodes = {n_eval_episodes}", "at least 1")
-    require(n_envs >= 1, f"n_envs = {n_envs}", "at least 1")
+    _require_count("n_eval_episodes", n_eval_episodes, 10)
+    _require_count("n_envs", n_envs, 10)
+    if isinstance(model, str | Path):
+        model = Model.load(model)
+    require(isinstance(model, Model), f"model = {shown(model)}", "a PPO or TRPO, or the path of one")
     source = model.source if env is None else remade(env)
     index = model.seeds[model._index(seed)]
     vec = model._environments(source, index, min(n_envs, n_eval_episodes))

@@ -10,7 +10,6 @@ It is an environment variable and not a flag because worker processes inherit it
 them. (On other nodes set it for `ray start`, and have the files there under the same path.)
 """
 
-import importlib
 import os
 from pathlib import Path
 
@@ -39,10 +38,13 @@ def import_named() -> None:
 
 
 def _import_module(name: str) -> None:
+    from mcclt.envs.own import import_module
+
     try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+        import_module(name)
+    except ConfigError as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError) or not f"{name}.".startswith(f"{missing.name}."):
             raise  # it is there, and imports something that is not
         raise ConfigError(
             f"{VARIABLE} names {name!r}, and there is no such module: give a path that ends in .py, or a module that"

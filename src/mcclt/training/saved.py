@@ -8,16 +8,23 @@ import numpy as np
 
 from mcclt import zoo
 from mcclt.config.values import require
-from mcclt.errors import CheckpointError
+from mcclt.errors import CheckpointError, ConfigError, shown
 from mcclt.storage import checkpoint, files, metadata, runs
 
 EXPORTED = (".onnx", ".npz")
 """Endings of files that `mcclt export` writes, which nothing here reads."""
 
 
+def path_of(name: str, value: object) -> Path:
+    """A path as a user gave it."""
+    if not isinstance(value, str | Path):
+        raise ConfigError(f"{name} = {shown(value)} is not allowed: it must be a path.")
+    return Path(value)
+
+
 def with_suffix(path: str | Path) -> Path:
     """`path` with the ending .safetensors, in place of Stable-Baselines3's .zip."""
-    path = Path(path)
+    path = path_of("path", path)
     require(path.name != "", f"a model called {str(path)!r}", "the path of a file, such as 'model'")
     path = path.with_suffix("") if path.suffix == ".zip" else path
     return path if path.suffix == checkpoint.SUFFIX else path.with_name(path.name + checkpoint.SUFFIX)
@@ -25,7 +32,7 @@ def with_suffix(path: str | Path) -> Path:
 
 def read_model(path: str | Path) -> tuple[checkpoint.Arrays, dict[str, Any], Path]:
     """The arrays and metadata of a saved model, of a run's newest good checkpoint, or of an agent kept elsewhere."""
-    path = _kept(zoo.located(path))
+    path = _kept(zoo.located(path_of("path", path)))
     if path.is_dir():
         arrays, meta, source, passed = runs.load_latest(path)
         for line in passed:

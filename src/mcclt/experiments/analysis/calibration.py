@@ -45,8 +45,7 @@ def crps_normal(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.nd
 def measure(returns: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, Any]:
     """How the normals N(mean, std²) [B] describe the returns [B]; nothing if there is no spread to judge.
 
-    States whose bars have crossed so far that no normal fits (std ≤ 0) are left out and counted: `without_normal`
-    is their share.
+    States without a spread (std = 0: all bars are the same) are left out and counted: `without_normal` is their share.
 
     `coverage`: share of returns within the central 50/80/95 % intervals. `crps`, and `crps_point` = mean |G − μ|,
     that of a prediction without spread: a ratio below 1 means that the spread is worth having. `pit`: shares of
