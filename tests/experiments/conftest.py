@@ -35,6 +35,7 @@ def own_critic(monkeypatch: pytest.MonkeyPatch) -> None:
     """The example's critic and variant `gaussian`, entered as a user's file enters them."""
     for table in (CRITICS, VARIANTS):
         monkeypatch.setitem(table, "gaussian", None)
+        monkeypatch.delitem(table, "gaussian")
     file = EXAMPLES / "own_critic.py"
     monkeypatch.delitem(sys.modules, f"mcclt_import_{file}", raising=False)
     monkeypatch.setenv(plugins.VARIABLE, str(file))
