@@ -122,3 +122,14 @@ def test_states_without_a_spread_are_left_out_and_counted():
     found = calibration.measure(returns, mean, np.array([1.0, 1.0, 0.0, 0.0]))
     assert (found["states"], found["without_normal"]) == (2, 0.5)  # 2 of 4
     assert found["crps_point"] == 1.5  # (1 + 2) / 2
+
+
+def test_several_setups_count_alike_however_many_seeds_they_have() -> None:
+    """CRPS: (0.5 + 0.7)/2 = 0.6 of the one, 1 of the other, in which no seed has a ratio; 0.8 of both."""
+    flat, corner = np.full(20, 1 / 20), np.eye(20)[0]
+    one = calibration.Calibration(dict.fromkeys(calibration.LEVELS, 0.4), np.array([0.5, 0.7]), 0.1, flat)
+    other = calibration.Calibration(dict.fromkeys(calibration.LEVELS, 0.9), np.zeros(0), -0.3, corner)
+    both = calibration.over([one, other])
+    assert both.coverage == pytest.approx(dict.fromkeys(calibration.LEVELS, 0.65))
+    assert (both.crps, both.bias) == pytest.approx((0.8, -0.1))
+    assert both.pit[0] == pytest.approx(0.525) and both.pit.sum() == pytest.approx(1)

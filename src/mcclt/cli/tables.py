@@ -68,5 +68,5 @@ def show_returns(console: "Console", agents: list[tuple[str, int]], returns: Any
         values = returns[own[0]] if alone else np.array([returns[i].mean() for i in own])
         deviation = values.std(ddof=1) / (1 if alone else np.sqrt(len(values))) if len(values) > 1 else None
         row = (values.mean(), deviation, values.min(), values.max())
-        table.add_row(group, str(len(own)), *("–" if x is None else f"{x:,.1f}" for x in row))
+        table.add_row(group, str(len(own)), *("–" if x is None else f"{x:,.1f}".replace("-", "−") for x in row))
     console.print(table)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from mcclt.config.variants import PAPER_VARIANTS
@@ -15,7 +14,7 @@ from mcclt.experiments import figures, filling, tables
 from mcclt.experiments.analysis import calibration, claims, first, pooled
 from mcclt.experiments.analysis.texts import count, several
 from mcclt.experiments.cells import StoreError, refusals
-from mcclt.experiments.results import Results, Series, variant_label
+from mcclt.experiments.results import Results, variant_label
 from mcclt.pages import provenance
 from mcclt.pages.curves import curves
 from mcclt.pages.rendering import listed, render, short, strips
@@ -198,20 +197,15 @@ def _notices(results: Results) -> list[tuple[str, str, Sequence[str]]]:
 
 def _calibration(results: Results, algo: str) -> tuple[list[Any], list[Any]] | None:
     """Rows of (names, what was measured): each variant over all tasks, and each on each task."""
-    own = [(s, c) for s in results.mains if s.algo == algo and (c := _measured(s))]
+    own = [(s, c) for s in results.mains if s.algo == algo and (c := calibration.calibration_of(s))]
     variants = []
     for variant in results.variants:
-        measured = [c for s, c in own if s.variant == variant]
-        if measured:
-            over = {k: np.mean([c[k] for c in measured], axis=0).tolist() for k in measured[0]}
-            variants.append(([variant_label(variant)], over))
-    return (variants, [([s.task, s.label], c) for s, c in own]) if own else None
+        if measured := [c for s, c in own if s.variant == variant]:
+            variants.append(([variant_label(variant)], _plain(calibration.over(measured))))
+    return (variants, [([s.task, s.label], _plain(c)) for s, c in own]) if own else None
 
 
-def _measured(series: Series) -> dict[str, Any]:
-    """The calibration of a setup as plain lists and numbers; nothing if no seed was looked at."""
-    found = calibration.calibration_of(series)
-    if found is None:
-        return {}
+def _plain(found: calibration.Calibration) -> dict[str, Any]:
+    """As lists and numbers."""
     coverage, pit = list(found.coverage.values()), found.pit.tolist()
     return {"coverage": coverage, "crps": found.crps, "bias": found.bias, "pit": pit}

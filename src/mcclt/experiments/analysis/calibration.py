@@ -4,6 +4,7 @@ A value function describes the discounted return of the policy that collects, no
 with episodes of that policy. Everything is NumPy.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,16 @@ def calibration_of(series: Series) -> Calibration | None:
         np.array([c["crps"] / c["crps_point"] for c in found if c["crps_point"]]),
         float(np.mean([c["bias"] / c["spread"] for c in found])),
         np.mean([c["pit"] for c in found], axis=0),
+    )
+
+
+def over(found: Sequence[Calibration]) -> Calibration:
+    """Of several setups together, each counting alike."""
+    return Calibration(
+        {level: float(np.mean([one.coverage[level] for one in found])) for level in LEVELS},
+        np.array([one.crps for one in found]),
+        float(np.mean([one.bias for one in found])),
+        np.mean([one.pit for one in found], axis=0),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mcclt.experiments.analysis import stats
-from mcclt.experiments.analysis.calibration import LEVELS, Calibration, calibration_of
+from mcclt.experiments.analysis.calibration import LEVELS, Calibration, calibration_of, over
 from mcclt.experiments.figures import style
 from mcclt.experiments.figures.scores import main_variants
 from mcclt.experiments.figures.style import Axes, Figure
@@ -60,10 +60,10 @@ def _coverage_panel(ax: Axes, found: Found) -> None:
     ax.axline((0.5, 0.5), slope=1, **style.REFERENCE)
     for i, (variant, measured) in enumerate(found.items()):
         x = np.array(LEVELS) + style.dodge(i, len(found), 0.05)
-        shares = [[one.coverage[level] for level in LEVELS] for one in measured.values()]
-        for share in shares:
-            style.dots(ax, x, np.array(share), variant)
-        ax.plot(x, np.mean(shares, axis=0), "o-", color=style.colour(variant), markersize=6, linewidth=1)
+        for one in measured.values():
+            style.dots(ax, x, np.array([*one.coverage.values()]), variant)
+        means = [*over([*measured.values()]).coverage.values()]
+        ax.plot(x, means, "o-", color=style.colour(variant), markersize=6, linewidth=1)
     ax.set_xticks(LEVELS, [f"{level:.0%}" for level in LEVELS])
     ax.yaxis.set_major_formatter("{x:.0%}")
     style.heading(ax, "Coverage")
@@ -94,7 +94,7 @@ def _crps_panel(ax: Axes, found: Found, cells: Sequence[tuple[str, str]]) -> Non
 
 def _pit_panel(ax: Axes, variant: str, measured: Sequence[Calibration]) -> None:
     rows = [len(one.pit) * one.pit for one in measured]  # densities: 1 everywhere if right
-    mean, edges = np.mean(rows, axis=0), np.linspace(0, 1, len(rows[0]) + 1)
+    mean, edges = len(rows[0]) * over(measured).pit, np.linspace(0, 1, len(rows[0]) + 1)
     for row in rows if len(rows) > 1 else []:
         ax.stairs(row, edges, color=style.colour(variant), alpha=0.25, linewidth=0.8, baseline=None)
     ax.stairs(mean, edges, color=style.colour(variant), linewidth=1.8, baseline=None)
