@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcclt import presets
-from mcclt.config import AgentConfig, RunConfig
+from mcclt.config import NOT_IDENTITY, AgentConfig, RunConfig
 from mcclt.config.variants import VARIANTS
 from mcclt.errors import ConfigError, MccltError
 from mcclt.experiments import setups
 from mcclt.experiments.settings import typed
-from mcclt.experiments.setups import NOT_IDENTITY, PAPER_TASKS, Setup, bare_task, make_setup, parse_variant, task_id
+from mcclt.experiments.setups import PAPER_TASKS, Setup, bare_task, make_setup, parse_variant, task_id
 
 
 def digest(variant: str, config: str = "fixed", **run) -> str:

@@ -231,6 +231,13 @@ POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm", "poli
 MAX_SEED = 2**32 - 1
 FREE = ("steps", "on_nan", "threads", "step_timeout")
 """Run settings that a resumed run may change: they do not change what was learnt so far."""
+CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
+"""Run settings that a variant or a search may change, like those of an agent: plain@n_envs=1."""
+NOT_IDENTITY = (
+    *("seeds", "groups", "engine", "threads", "on_nan", "step_timeout"),
+    *("checkpoint_freq", "eval_freq", "eval_episodes"),
+)
+"""Run settings that do not change what an agent becomes. The engine is kept with each result instead."""
 UNSTATED = {"stagger": False}
 """What stored settings mean that do not state a later one, where that is not its default."""
 

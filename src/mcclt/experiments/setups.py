@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from mcclt import presets
-from mcclt.config import UNSTATED, AgentConfig, RunConfig, override
+from mcclt.config import CHANGEABLE, NOT_IDENTITY, UNSTATED, AgentConfig, RunConfig, override
 from mcclt.config.values import coerce, fields_of
 from mcclt.config.variants import VARIANTS
 from mcclt.envs import own
@@ -29,22 +29,6 @@ PAPER_TASKS = (
     "LunarLanderContinuous-v3",
 )
 """The paper's tasks, in its order. It used v2; v4 is the nearest that is still maintained."""
-
-NOT_IDENTITY = (
-    "seeds",
-    "groups",
-    "engine",
-    "threads",
-    "on_nan",
-    "step_timeout",
-    "checkpoint_freq",
-    "eval_freq",
-    "eval_episodes",
-)
-"""Settings of a run that do not change what an agent becomes. The engine is kept with each result instead."""
-
-CHANGEABLE = ("n_envs", "stagger", "steps_per_update", "max_episode_steps")
-"""Settings of a run that a variant may change, like those of an agent: plain@n_envs=1."""
 
 PRESET_OF = {"authors": "paper", "fixed": None, "modern": "modern", "tuned": "tuned"}
 CONFIGS = tuple(PRESET_OF)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcclt.config import POLICY_SHAPE, RunConfig
+from mcclt.config import CHANGEABLE, POLICY_SHAPE, RunConfig
 from mcclt.experiments.cells import file_name
 from mcclt.experiments.results import Result, grouped
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
 from mcclt.storage import files
 
-IN_COMMON = ("steps", "n_envs", "stagger", "steps_per_update", "max_episode_steps", "final_episodes", *POLICY_SHAPE)
+IN_COMMON = ("steps", "final_episodes", *CHANGEABLE, *POLICY_SHAPE)
 """What agents of one unit must have in common, besides the task."""
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from mcclt.config import RunConfig
+from mcclt.config import CHANGEABLE, RunConfig
 from mcclt.config.values import UNSET
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
-from mcclt.experiments.setups import CHANGEABLE, Setup
+from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
 from mcclt.tuning.search import Plan, Trial, middle_half
 from mcclt.tuning.space import configured

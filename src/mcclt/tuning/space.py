@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from mcclt import presets
-from mcclt.config import NUMBERS, WHOLE, AgentConfig, RunConfig, override
+from mcclt.config import CHANGEABLE, NUMBERS, WHOLE, AgentConfig, RunConfig, override
 from mcclt.config.values import coerce
 from mcclt.errors import ConfigError, UnknownNameError, shown
-from mcclt.experiments.setups import CHANGEABLE, owner_of
+from mcclt.experiments.setups import owner_of
 from mcclt.storage.configuration import read_file
 
 SCALES = ("linear", "log", "complement")
