@@ -110,6 +110,12 @@ def lookup(kind: str, name: str, table: dict[str, Any]) -> Any:
     return table[name]
 
 
+def _those_with(attribute: str) -> str:
+    """The names of the critics that have something."""
+    *others, last = [repr(name) for name, kind in CRITICS.items() if getattr(kind, attribute)]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def policy_for(spec: "EnvSpec", config: AgentConfig) -> Policy:
     """The kind of policy for a task's actions."""
     network: dict[str, Any] = {"hidden": config.policy_hidden, "activation": config.policy_activation}
@@ -200,7 +206,7 @@ class Learner:
         if self.weighting.needs_error and not critic.has_error:
             raise ConfigError(
                 f"weighting {self.config.weighting!r} needs a critic with an error per state, and {name!r} has none:"
-                " choose weighting 'uniform', or critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
+                f" choose weighting 'uniform', or critic {_those_with('has_error')}."
             )
         if self.weighting.needs_error and not self._of_variance and critic.quantiles and self.config.n_quantiles < 3:
             raise ConfigError(
@@ -210,12 +216,12 @@ class Learner:
         if self.config.critic_w_tar is not None and not critic.weighs_states:
             raise ConfigError(
                 f"critic_w_tar needs a critic that weighs states by their variance, and {name!r} does not:"
-                " leave it unset, or choose critic 'normal', 'quantile', 'hl_gauss' or 'ensemble'."
+                f" leave it unset, or choose critic {_those_with('weighs_states')}."
             )
         if self.config.variance_scaling and not critic.scales_residuals:
             raise ConfigError(
                 "variance_scaling needs a critic with residuals in units of returns and a variance network, and"
-                f" {name!r} is none: leave it off, or choose critic 'normal'."
+                f" {name!r} is none: leave it off, or choose critic {_those_with('scales_residuals')}."
             )
         if critic.members < critic.min_members:
             raise ConfigError(f"critic {name!r} needs members of at least {critic.min_members}.")
