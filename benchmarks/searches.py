@@ -80,11 +80,12 @@ def candidates_table() -> str:
     for series in Store(modern.KEPT).load().series:
         if (series.task, series.variant) in others:
             continue
-        changes = series.variant.partition("@")[2]
+        name, _, changes = series.variant.partition("@")
+        own = [*([] if name == "plain" else [name]), *filter(None, changes.split("+"))]
         cells = [
             f"{bare_task(series.task)}, {series.algo.upper()}",
-            _base(series, changes),
-            ", ".join(f"`{change}`" for change in changes.split("+")) if changes else "–",
+            _base(series, name, changes),
+            ", ".join(f"`{change}`" for change in own) or "–",
             f"{iqm([series.scores]):,.0f}",
             replication.mean(series.scores),
         ]
@@ -92,11 +93,11 @@ def candidates_table() -> str:
     return "\n".join(lines)
 
 
-def _base(series: Series, changes: str) -> str:
+def _base(series: Series, name: str, changes: str) -> str:
     """What the changes of a candidate were made to."""
     changed = {change.partition("=")[0] for change in changes.split("+")}
-    for preset, config in (("modern", "modern"), ("paper", "authors")):
-        settings = make_setup(series.task, series.algo, "plain", config, steps=series.steps).settings
+    for preset, config in (("modern", "modern"), ("paper", "authors"), ("tuned", "tuned")):
+        settings = make_setup(series.task, series.algo, name, config, steps=series.steps).settings
         if all(series.settings.get(name, value) == value for name, value in settings.items() if name not in changed):
             return f"`{preset}`"
     return "`tuned`, as it was"
