@@ -17,7 +17,7 @@ from typing import Any
 from mcclt.experiments import cells as cell_files
 from mcclt.experiments import pack
 from mcclt.experiments.results import Result
-from mcclt.experiments.runner import Tally, run_cells
+from mcclt.experiments.runner import Display, Tally, run_cells
 from mcclt.experiments.setups import Setup, make_setup
 from mcclt.experiments.store import Cell, Store
 from mcclt.experiments.units import Outcome, Unit
@@ -63,7 +63,7 @@ def contents(store: Store) -> dict[tuple[str, str, str, int], dict[str, Any]]:
     return {(s.task, s.name, s.digest, r.seed): content(r) for s in loaded.series for r in s.results}
 
 
-class Recorder:
+class Recorder(Display):
     """A display that keeps what it is told."""
 
     def __init__(self, on_progress: Callable[[str, int], None] = lambda name, step: None) -> None:
@@ -74,8 +74,6 @@ class Recorder:
 
     def begin(self, cells: int, steps: int) -> None:
         self.ahead = cells, steps
-
-    def unit_began(self, unit: Unit) -> None: ...
 
     def progress(self, name: str, step: int, text: str) -> None:
         self.steps.setdefault(name, []).append(step)

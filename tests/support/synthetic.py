@@ -65,7 +65,7 @@ def make_series(variant: str, probes: list[dict]) -> Series:
 
 def make_probe(setup: Setup, rng: np.random.Generator) -> dict:
     """A probe as `training.probe` makes it (see there for what each entry means)."""
-    n = int(setup.agent.n_quantiles) if "n_quantiles" in setup.variant else BARS[setup.variant.partition("@")[0]]
+    n = int(setup.agent.n_quantiles) if "n_quantiles" in setup.variant else BARS.get(setup.variant.partition("@")[0], 8)
     t = np.linspace(0, 999, 100).astype(int)
     std = 20 + 5 * np.sin(t / 100) + rng.normal(size=100)
     z = np.sort(rng.normal(size=(3, n)), axis=1)

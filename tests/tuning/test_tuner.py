@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 
 from mcclt.config import RunConfig
-from mcclt.errors import ConfigError
+from mcclt.errors import ConfigError, MccltError
+from mcclt.experiments.runner import Tally
+from mcclt.experiments.store import Cell, Store
 from mcclt.training.trainer import Trainer
+from mcclt.tuning import confirm
 from mcclt.tuning.pool import GROUP
 from mcclt.tuning.search import FAILED, FINISHED, STOPPED, Plan, Search, Trial, score_of
 from mcclt.tuning.space import Space, configured
 from mcclt.tuning.tuner import Tuner
+from synthetic import make_result
 
 SPACE = Space.of(
     {
@@ -171,3 +175,27 @@ def test_another_search_in_the_same_place_is_refused(tmp_path: Path) -> None:
         Tuner(PLAN, SPACE, tmp_path / "t")
     with pytest.raises(ConfigError, match="places = 1"):
         Tuner(PLAN, SPACE, tmp_path / "u", places=1)
+
+
+def test_a_confirmation_from_python(tmp_path: Path) -> None:
+    """The default scores 10 with every seed, the best settings 30 and 20: better, in that order."""
+    tuner = Tuner(dataclasses.replace(PLAN, trials=2, rungs=(400,)), SPACE, tmp_path)
+    with pytest.raises(ConfigError, match="needs a setting with a score"):
+        tuner.confirm()
+    tuner.run()
+    with pytest.raises(ConfigError, match="Seed 10001 is one of the search's own"):
+        tuner.confirm([10_001, 10_002])
+    with pytest.raises(MccltError, match=r"Nothing could be confirmed: the disk is full\."):
+        tuner.confirm(train=lambda store, cells: Tally(failures=["the disk is full."]))
+
+    def pretend(store: Store, cells: Sequence[Cell]) -> Tally:
+        scores = {"default": 10.0, **{confirm.name_of(t): 30.0 - 10 * k for k, t in enumerate(tuner.best())}}
+        for setup, seed in cells:
+            store.write(setup, make_result(setup, seed, scores[setup.variant] + 0.1 * seed))
+        return Tally(done=len(cells))
+
+    default, first, second = tuner.confirm([7, 8, 9], episodes=5, train=pretend)
+    assert (default.trial, first.trial, second.trial) == (None, *tuner.best())
+    assert [one.scores.mean() for one in (default, first, second)] == pytest.approx([10.8, 30.8, 20.8])
+    assert first.against is not None and first.against.difference == pytest.approx(20)
+    assert confirm.verdict([default, first, second]) == f"{first.name} is better than the default."

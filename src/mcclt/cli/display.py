@@ -10,6 +10,7 @@ from rich.table import Column
 
 from mcclt.console import say
 from mcclt.experiments.analysis.texts import count
+from mcclt.experiments.runner import Display
 from mcclt.experiments.units import Unit
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class _UnderWay:
         return len(self.unit.cells) * max(self.step - self.begun, 0)
 
 
-class PlanDisplay(_Bars):
+class PlanDisplay(_Bars, Display):
     """A bar for all of a plan and one for each unit under way; elsewhere lines now and then and per finished unit.
 
     Bars say how much there is. Speed and time left come from what this command did, without what it continues.

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from mcclt.experiments.store import Cell, Store
     from mcclt.experiments.workers import Crew, Workers
 
-CPU_POPULATION = 8
-"""Seeds of one setup that train together on a CPU: few, so that little is lost with a worker."""
-GPU_POPULATION = 360
-"""Agents, of several setups, that train together on a GPU, which many small networks fill better."""
 LONG = 1_000_000
 """Steps in all, from which on several processes are sooner done than one, although each has to start."""
 WORKER_BYTES = 2e9
@@ -119,6 +115,7 @@ class Machinery(Command):
         from mcclt.experiments.runner import Tally, run_cells
         from mcclt.experiments.workers import InProcess
         from mcclt.training.compilation import use_cache
+        from mcclt.training.population import usual_size
 
         todo = store.missing(cells)
         bare = self.keep_agents and sum(store.has(cell) and not store.agent_file(cell).exists() for cell in cells)
@@ -134,7 +131,7 @@ class Machinery(Command):
             stack.enter_context(contextlib.closing(workers))
             if advice := self.advice(count):
                 self.say(advice)
-            population = self.population or (self.gpu_population(cells, count) if mix else CPU_POPULATION)
+            population = self.population or (self.gpu_population(cells, count) if mix else usual_size(gpu=False))
             try:
                 return run_cells(store, cells, workers, display, population, mix, self.keep_agents)
             except KeyboardInterrupt as error:
@@ -163,13 +160,15 @@ class Machinery(Command):
         return f"{count} processes share the cores; --workers sets how many." if self.workers is None else ""
 
     def gpu_population(self, cells: Sequence["Cell"], count: int) -> int:
-        """`GPU_POPULATION`, or what fits into the share of the GPU that each of `count` processes has (then said)."""
+        """The usual size, or what fits into the share of the GPU that each of `count` processes has (then said)."""
         from mcclt.envs import make_vec
         from mcclt.experiments import memory
+        from mcclt.training.population import usual_size
 
         total = memory.gpu_bytes()
+        usual = usual_size(gpu=True)
         if total is None:
-            return GPU_POPULATION
+            return usual
         total = int(total * (1 / count if self.backend == "local" else min(1, self.gpus)))
         setups = {setup.key: setup for setup, _ in cells}.values()
         specs = {}
@@ -178,11 +177,11 @@ class Machinery(Command):
                 specs[task] = env.spec
         largest = max(memory.agent_bytes(setup.config, setup.agent, specs[setup.task]) for setup in setups)
         fits = memory.agents_that_fit(largest, total)
-        if fits < GPU_POPULATION:
+        if fits < usual:
             self.say(
                 f"At most {fits} agents fit together into {total / 1e9:.0f} GB of the GPU: larger units are split."
             )
-        return min(GPU_POPULATION, fits)
+        return min(usual, fits)
 
     def crew(self, store: "Store | None", count: int) -> "Crew | None":
         """Workers beside this process, if it is not to do all itself."""

@@ -3,6 +3,7 @@
 import contextlib
 import shlex
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -18,13 +19,13 @@ from mcclt.config.values import parse_steps, require
 from mcclt.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mcclt.experiments.runner import Tally
+    from mcclt.experiments.store import Cell, Store
     from mcclt.tuning.confirm import Confirmed
     from mcclt.tuning.search import Trial
     from mcclt.tuning.tuner import Status, Tuner
 
 CPU_TRIALS, GPU_TRIALS = 24, 300
-FIRST_SEED = 1_000
-"""Seeds of the confirmation begin here."""
 LOOK = 4
 """Updates after which the speed is known."""
 
@@ -94,8 +95,8 @@ class Tune(Machinery):
     def run(self) -> None:
         """Searches, confirms, and writes the best settings and a page."""
         from mcclt.training.compilation import use_cache
-        from mcclt.tuning import SharedTuner, Tuner
-        from mcclt.tuning.tuner import places_of
+        from mcclt.training.population import usual_size
+        from mcclt.tuning import SharedTuner, Tuner, confirm
 
         if self.plan and (self.backend == "ray" or (self.workers or 1) > 1):
             raise ConfigError("--plan measures one process of this machine: leave out --workers and --backend ray.")
@@ -103,13 +104,13 @@ class Tune(Machinery):
             raise ConfigError("pbt trains all settings at once: leave out --population, and give --trials.")
         require(self.confirm >= 0, f"confirm = {self.confirm}", "0 or more")
         require(not self.confirm or self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
-        seeds = self.named_seeds() if self.seeds else tuple(FIRST_SEED + s for s in seeds_of(None, self.n_seeds or 0))
+        first = confirm.FIRST_SEED
+        seeds = self.named_seeds() if self.seeds else tuple(first + s for s in seeds_of(None, self.n_seeds or 0))
         plan, space = self.declared()
-        if seen := {*seeds} & {*range(plan.first_seed, plan.first_seed + plan.seeds)}:
-            raise ConfigError(f"Seed {min(seen)} is one of the search's own: confirm on others (--seeds).")
+        confirm.check_fresh(plan, seeds)
         self.check([self.task])
         use_cache()
-        places = self.population or max(places_of(self.on_gpu), self.seeds_per_setting)
+        places = self.population or max(usual_size(self.on_gpu), self.seeds_per_setting)
         how: dict[str, Any] = {"places": places, "engine": self.engine}
         if self.plan:
             with tempfile.TemporaryDirectory() as folder:
@@ -249,8 +250,6 @@ class Tune(Machinery):
     # --- what it found -------------------------------------------------------------------------------------
 
     def _end(self, tuner: "Tuner", seeds: tuple[int, ...]) -> None:
-        from mcclt.experiments.store import Store
-        from mcclt.tuning import confirm
         from mcclt.tuning.search import NO_EPISODE
 
         best = tuner.best()
@@ -262,17 +261,17 @@ class Tune(Machinery):
         found: list[Confirmed] = []
         path, page = self._write(tuner, best[0], found)
         if self.confirm:
-            best = best[: self.confirm]
-            setups = confirm.setups(tuner.plan, best, self.episodes, self.engine)
-            cells = [(setup, seed) for setup in setups for seed in seeds]
-            store = Store(self.store / "confirmed", create=True)
-            self.say(*self.compute(store, cells).failures)
-            found = confirm.outcome(store, cells, best)
+            found = tuner.confirm(seeds, self.confirm, self.episodes, self._train)
             self._show_confirmed(found)
             winner = next((one.trial for one in found if one.trial is not None), best[0])
             path, page = self._write(tuner, winner, found)
         command = f"mcclt train --config {shlex.quote(str(path))}"
         self.say(f"Best settings: {path}", f"Train with them:  {command}", f"Page: {page}")
+
+    def _train(self, store: "Store", cells: "Sequence[Cell]") -> "Tally":
+        tally = self.compute(store, cells)
+        self.say(*tally.failures)
+        return tally
 
     def _write(self, tuner: "Tuner", winner: "Trial", found: "list[Confirmed]") -> tuple[Path, Path]:
         """What is known so far: all trials, the best settings and the page; the paths of these two."""

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import filelock
 
@@ -35,8 +34,8 @@ class Tally:
     """Why cells have no result, in one sentence each."""
 
 
-class Display(Protocol):
-    """What a person sees."""
+class Display:
+    """What a person sees: here, nothing."""
 
     def begin(self, cells: int, steps: int) -> None:
         """The work ahead: cells, and environment steps of them all."""

@@ -32,6 +32,14 @@ def on_cpu() -> bool:
         ) from None
 
 
+def usual_size(gpu: bool) -> int:
+    """Agents that train together, if nobody says.
+
+    Few on a CPU, where more gain nothing, and a worker that dies loses little; many on a GPU, which they fill better.
+    """
+    return 360 if gpu else 8
+
+
 def map_agents(function: Callable[..., Any], committed: bool = False, precision: str = "float32") -> Callable[..., Any]:
     """Maps a function of one agent over stacked agents (leading axis of every argument).
 

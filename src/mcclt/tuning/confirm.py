@@ -5,7 +5,7 @@ The default is what `mcclt train` takes for the task and the algorithm when noth
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,19 @@ import numpy as np
 
 from mcclt.config import CHANGEABLE, RunConfig
 from mcclt.config.values import UNSET
+from mcclt.errors import ConfigError
 from mcclt.experiments.analysis.stats import Comparison, Summary, compare, summarise
+from mcclt.experiments.runner import Display, Tally, run_cells
 from mcclt.experiments.setups import Setup
 from mcclt.experiments.store import Cell, Store
+from mcclt.experiments.workers import InProcess
+from mcclt.training.population import on_cpu, usual_size
 from mcclt.tuning.search import Plan, Trial, middle_half
 from mcclt.tuning.space import configured
 
 DEFAULT = "default"
+FIRST_SEED = 1_000
+"""Seeds of a confirmation begin here."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,18 @@ class Confirmed:
     def name(self) -> str:
         """default, or as `name_of` a trial."""
         return self.setup.variant
+
+
+def check_fresh(plan: Plan, seeds: Iterable[int]) -> None:
+    """Refuses seeds that the search has used."""
+    if seen := {*seeds} & {*range(plan.first_seed, plan.first_seed + plan.seeds)}:
+        raise ConfigError(f"Seed {min(seen)} is one of the search's own: confirm on others.")
+
+
+def train(store: Store, cells: Sequence[Cell]) -> Tally:
+    """Trains what a store has not, in this process, and shows nothing."""
+    gpu = not on_cpu()
+    return run_cells(store, cells, InProcess(lambda *_: None), Display(), usual_size(gpu), mix=gpu)
 
 
 def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> list[Setup]:

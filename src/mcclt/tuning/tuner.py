@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,25 @@ import numpy as np
 from mcclt import interrupts
 from mcclt.config import RunConfig, with_decay
 from mcclt.envs import make_vec
-from mcclt.errors import ConfigError, MissingExtraError
+from mcclt.errors import ConfigError, MccltError, MissingExtraError
 from mcclt.experiments.cells import plain
+from mcclt.experiments.runner import Tally
+from mcclt.experiments.store import Cell, Store
 from mcclt.storage import checkpoint, files
-from mcclt.training.population import on_cpu
+from mcclt.training.population import on_cpu, usual_size
 from mcclt.training.trainer import TRAINING as AGENT_TRAINS
 from mcclt.training.trainer import Place, learners_of
-from mcclt.tuning import search
+from mcclt.tuning import confirm, search
+from mcclt.tuning.confirm import Confirmed
 from mcclt.tuning.pool import GROUP, Pool
 from mcclt.tuning.search import Plan, Search, Trial, score_of
 from mcclt.tuning.space import Space, configured
 
-CPU_PLACES = 8
-"""Agents that train at once on a CPU, where more would gain nothing."""
-GPU_PLACES = 360
 CHECKPOINT = "checkpoint.safetensors"
 SHARES = "shares"
 """The folder of a search that goes on in several processes, see `mcclt.tuning.shares`."""
 SAVE_SECONDS = 30
 """A checkpoint at most this often (and at every rung)."""
-
-
-def places_of(gpu: bool) -> int:
-    """How many agents train at once, if nobody says."""
-    return GPU_PLACES if gpu else CPU_PLACES
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ class Tuner:
             env: a `gymnasium.Env` class or factory to use in place of the id `plan.task`.
         """
         self.plan, self.space, self.folder, self._env = plan, space, Path(folder), env
-        wanted = places if places is not None else max(places_of(gpu=not on_cpu()), plan.seeds)
+        wanted = places if places is not None else max(usual_size(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
         self.at_once = plan.trials if plan.strategy == "pbt" else min(wanted // plan.seeds, plan.most_at_once)
@@ -176,6 +171,37 @@ class Tuner:
     def best(self) -> list[Trial]:
         """Those with a score so far, the very best first."""
         return [trial for trial in self.trials if trial.scores and trial.state != search.FAILED]
+
+    def confirm(
+        self,
+        seeds: Sequence[int] = range(confirm.FIRST_SEED, confirm.FIRST_SEED + 10),
+        count: int = 3,
+        episodes: int = 100,
+        train: Callable[[Store, Sequence[Cell]], Tally] = confirm.train,
+    ) -> list[Confirmed]:
+        """Trains the best few and the default again, on seeds that the search has not seen.
+
+        Args:
+            seeds: fresh ones.
+            count: how many of the best.
+            episodes: deterministic ones of each agent at the end.
+            train: what computes the cells that a store has not.
+
+        Returns:
+            The default first, then the settings by falling interquartile mean over seeds.
+        """
+        confirm.check_fresh(self.plan, seeds)
+        best = self.best()[:count]
+        if not best or self._env is not None:
+            lacks = "a setting with a score" if not best else "a task that is named, such as my_env.py:MyEnv"
+            raise ConfigError(f"A confirmation needs {lacks}.")
+        setups = confirm.setups(self.plan, best, episodes, self._run.engine)
+        cells = [(setup, seed) for setup in setups for seed in seeds]
+        store = Store(self.folder / "confirmed", create=True)
+        tally = train(store, cells)
+        if found := confirm.outcome(store, cells, best):
+            return found
+        raise MccltError(f"Nothing could be confirmed: {next(iter(tally.failures), 'another process is at it.')}")
 
     def steps_per_update(self, trial: Trial) -> int:
         """Of a trial's agents."""
