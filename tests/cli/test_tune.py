@@ -50,6 +50,7 @@ def test_a_search_ends_with_settings_that_train_takes(
     assert ("On fresh seeds" in said) == (f"<code>{default}</code>" in page) == (confirm == "1")
     if confirm == "1":
         assert f"The default is what this trains:  {default}" in said
+        assert all("default is undecided" in text or "better than" in text for text in (said, page))
         assert f"fresh seeds the default ({default}) gave" in (tmp_path / "s/best.toml").read_text()
     best = tomllib.loads((tmp_path / "s/best.toml").read_text())
     trials = json.loads((tmp_path / "s/trials.json").read_text())["trials"]

@@ -15,7 +15,7 @@ from mcclt.experiments.curve import evenly
 from mcclt.experiments.settings import typed
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
-from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of
+from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of, verdict
 from mcclt.tuning.search import Search, Trial, import_optuna
 from mcclt.tuning.tuner import Tuner
 
@@ -75,7 +75,7 @@ def _summary(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial) -> str
     seeds = count(own.summary.n, "fresh seed")
     return (
         f"{tried} tried on {tuner.plan.task}. On {seeds} the best gave {score(own.summary.mean)}, "
-        f"{score(own.against.difference, '+')} against the default{known}."
+        f"{score(own.against.difference, '+')} against the default{known}. {verdict(confirmed)}".rstrip()
     )
 
 
