@@ -67,7 +67,7 @@ class Report(Command):
         path = self.store[0]
         if (path / "search.json").is_file():
             page = path / "search.html"
-            raise ConfigError(f"{path} is a search of `mcclt tune`, whose page is {page}, written when it ends.")
+            raise ConfigError(f"{path} is a search of `mcclt tune`, whose page is {page}.")
         if inside := sorted(config.parent for config in path.glob("*/config.json")):
             command = shlex.join(["mcclt", "report", ",".join(map(str, inside[:2]))])
             raise ConfigError(f"{path} is a folder of runs: name those to report on, as in  {command}")
