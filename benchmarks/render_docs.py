@@ -44,7 +44,7 @@ TABLES = {"paper": ("1", "3", "pooled"), "tuned": ("pooled",), "lockstep": ("1",
 WIDTH = 900
 """Of a picture, in pixels, at least."""
 PICTURES = {
-    "paper": ("effects", "learning_curves", "calibration"),
+    "paper": ("effects", "learning_curves", "calibration", "value_distributions"),
     "tuned": (),
     "lockstep": ("effects",),
     "short": ("value_distributions",),
