@@ -63,6 +63,8 @@ class Critic(abc.ABC):
 
     quantiles: bool = False
     """Whether the bars are quantiles in order of their probabilities, and `error` the square of a distance to them."""
+    interpolated: bool = False
+    """Whether bars are read off a curve, which rounding moves far along where it is flat."""
     has_error: bool
     """Whether `Prediction.error` means anything, so that weights can be made from it."""
     error_name: str = "Error"
@@ -371,6 +373,8 @@ class HlGauss(_Guided):
     Imani & White 2018, Farebrother et al. 2024 give the target one width everywhere; here each state has its own, from
     the variance network, but at least ¾ of a bin.
     """
+
+    interpolated = True
 
     @property
     def outputs(self) -> int:
