@@ -131,6 +131,11 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     lander, biped = (results.main(t, "ppo", "plain").scores for t in ("LunarLanderContinuous-v3", "BipedalWalker-v3"))
     assert f"with all 30 seeds between {lander.min():.0f} and {lander.max():.0f}" in page
     assert (biped < 200).sum() == 2 and "Two of the 30 seeds end below 200" in page
+    near = (("Swimmer-v4", "trpo"), ("InvertedDoublePendulum-v4", "ppo"), ("Hopper-v4", "trpo"))
+    middles = {task: returns.aggregates.iqm([results.main(task, algo, "plain").scores]) for task, algo in near}
+    below = [f"{100 * (1 - float(middle) / returns.TO_BEAT[task]):.0f}" for task, middle in middles.items()]
+    told = "Swimmer, InvertedDoublePendulum and Hopper are {}, {} and {} % below".format(*below)
+    assert told in page and told in readme
     scores = [results.main("InvertedDoublePendulum-v4", "ppo", v).scores for v in CRITICS]
     assert f"(p = {scipy.stats.ttest_ind(*scores, equal_var=False).pvalue:.3f})" in page
     assert f"{cheetah.scores.mean():,.0f} ± {scipy.stats.sem(cheetah.scores):,.0f} over [30 seeds]" in readme

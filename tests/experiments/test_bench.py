@@ -67,6 +67,8 @@ def test_necessary_operations_by_hand() -> None:
     agent = AgentConfig(critic="plain", critic_hidden=(4,), policy_hidden=(5,), critic_iterations=2, cg_max_steps=7)
     critic = 2 * 720 + 2 * 320
     assert bench.necessary_flops(Learner(agent, spec), 10, 3) == critic + 3 * 1200 + 2 * 500
+    halves = dataclasses.replace(agent, minibatch_size=5)  # critic_iterations are passes, the policy's are steps
+    assert bench.necessary_flops(Learner(halves, spec), 10, 6) == critic + 6 * 600 + 2 * 500
     trpo = dataclasses.replace(agent, algo="trpo")
     assert bench.necessary_flops(Learner(trpo, spec), 10, 1) == critic + 1200 + 7 * 3 * 500 + 2 * 500
     two = dataclasses.replace(agent, critic="ensemble", members=2)  # share the batch, but both are asked for values

@@ -213,7 +213,7 @@ def time_parts(learner: Learner, size: int, iterations: float) -> dict[str, floa
 
 
 def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
-    """Operations of one update's matrix products.
+    """Operations of one update's matrix products; `iterations`: PPO's steps, each on a minibatch if there are any.
 
     TRPO: a gradient, then conjugate-gradient products at about three forward passes each.
     """
@@ -229,7 +229,8 @@ def necessary_flops(learner: Learner, size: int, iterations: float) -> float:
     fit = flops(jax.grad(functools.partial(critics.total_loss, critic)), state.critic, batches)
     values = flops(critic.predict, state.critic, batch.obs)
     forward, both = flops(log_prob, state.policy, batch), flops(jax.grad(log_prob), state.policy, batch)
-    steps = both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
+    share = (config.minibatch_size or size) / size
+    steps = share * both * iterations if config.algo == "ppo" else both + 3 * forward * config.cg_max_steps
     return config.critic_iterations * fit + 2 * values + steps + 2 * forward
 
 
