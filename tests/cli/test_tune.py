@@ -68,6 +68,25 @@ def test_a_search_ends_with_settings_that_train_takes(
     assert (tmp_path / "s/best.toml").read_text() == before
 
 
+def test_both_algorithms_are_searched_and_the_better_one_wins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = "--algo ppo,trpo --trials 3 --confirm 0 --fix n_quantiles=3,cg_max_steps=2,clip_range=0.3".split()
+    tune(tmp_path, *both)
+    said = capsys.readouterr().out
+    assert "6 settings, 3 agents at once" in said and "2 structures to compile" in said
+    trials = json.loads((tmp_path / "s/trials.json").read_text())["trials"]
+    assert sorted(trial["structure"]["algo"] for trial in trials) == ["ppo"] * 3 + ["trpo"] * 3
+    assert all(("clip_range" in t["settings"]) == (t["settings"]["algo"] == "ppo") for t in trials)
+    assert all(("cg_max_steps" in t["settings"]) == (t["settings"]["algo"] == "trpo") for t in trials)
+    winner = next(trial for trial in trials if trial["state"] == "finished")
+    assert tomllib.loads((tmp_path / "s/best.toml").read_text())["algo"] == winner["settings"]["algo"]
+    page = (tmp_path / "s/search.html").read_text()
+    assert [page.count(f"<h3>{name}</h3>") for name in ("PPO", "TRPO")] == [2, 2]
+    tune(tmp_path, *both)  # the same search, and nothing is trained
+    assert json.loads((tmp_path / "s/trials.json").read_text())["trials"] == trials
+
+
 @pytest.mark.parametrize("settings", [{"algo": "trpo", "gamma": 0.9}, {"max_episode_steps": 50, "critic": "plain"}])
 def test_the_default_is_what_its_command_trains(settings: dict[str, object]) -> None:
     best = Trial(3, {}, {}, settings)

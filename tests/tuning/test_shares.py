@@ -27,7 +27,7 @@ NINE = dataclasses.replace(PLAN, trials=9, seeds=1)
 
 
 def test_the_desk_judges_over_all_shares(tmp_path: Path) -> None:
-    desk = Desk(NINE, SPACE, tmp_path)
+    desk = Desk(NINE, [SPACE], tmp_path)
     numbers = [desk.ask(share, 0, have)[0] for have in range(3) for share in (0, 1)]  # type: ignore[index]
     assert numbers == [0, 1, 2, 3, 4, 5], "each to one of them"
     judged = desk.judge(0, {n: (0, float(n), [[1.0]]) for n in (0, 2, 4)})
@@ -39,7 +39,7 @@ def test_the_desk_judges_over_all_shares(tmp_path: Path) -> None:
 
 
 def test_the_desk_gives_the_same_answers_after_its_death(tmp_path: Path) -> None:
-    desk = Desk(NINE, SPACE, tmp_path)
+    desk = Desk(NINE, [SPACE], tmp_path)
     given = [desk.ask(0, 0, have) for have in range(3)]
     first = {n: (0, float(n), [[math.nan, 1.0]]) for n in range(3)}
     told = desk.judge(0, first)
@@ -47,17 +47,17 @@ def test_the_desk_gives_the_same_answers_after_its_death(tmp_path: Path) -> None
     desk.fail(0, 2, "it fell")
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(b'{"which": 0, "fou')  # cut short: nobody was told
-    again = Desk(NINE, SPACE, tmp_path)
+    again = Desk(NINE, [SPACE], tmp_path)
     assert [again.ask(0, 0, have) for have in range(3)] == given
     assert again.judge(0, first) == told, "as of then, though one has failed since"
     assert again.judge(0, {2: (1, 9.0, [[1.0]])}) == {2: (FAILED, "it fell")}
     assert str(again.trials()) == str(desk.trials()), "and nothing is judged twice"
     assert again.ask(1, 0, 0) == (3, desk.searches[0].sample(3))
-    assert [again.trials()[0][3].number, Desk(NINE, SPACE, tmp_path).trials()[0][3].number] == [3, 3]
+    assert [again.trials()[0][3].number, Desk(NINE, [SPACE], tmp_path).trials()[0][3].number] == [3, 3]
 
 
 def test_the_desk_says_how_far_all_are(tmp_path: Path) -> None:
-    desk, count = Desk(NINE, SPACE, tmp_path), Count(10, 20, 1, 2, 3.0, 1.0)
+    desk, count = Desk(NINE, [SPACE], tmp_path), Count(10, 20, 1, 2, 3.0, 1.0)
     assert not desk.count(1, count) and desk.look()[1] == {1: count}
     desk.stop()
     assert desk.count(1, count)
@@ -68,12 +68,12 @@ def test_the_desk_says_how_far_all_are(tmp_path: Path) -> None:
 
 def work(folder: Path, share: int, kill: Any = None) -> None:
     """A share of two, by a desk that knows only what is written down."""
-    desk = Desk(PLAN, SPACE, folder)
-    Share(PLAN, SPACE, folder / str(share), desk, share, 2, places=6).run(kill or (lambda status: None))
+    desk = Desk(PLAN, [SPACE], folder)
+    Share(PLAN, [SPACE], folder / str(share), desk, share, 2, places=6).run(kill or (lambda status: None))
 
 
 def trials_of(folder: Path) -> list[Trial]:
-    return Desk(PLAN, SPACE, folder).trials()[0]
+    return Desk(PLAN, [SPACE], folder).trials()[0]
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_a_share_that_is_killed_goes_on_exactly(tmp_path: Path, monkeypatch: pyt
 
 def test_a_machine_that_does_not_see_the_directory(tmp_path: Path) -> None:
     (tmp_path / "name").write_text("2 another")
-    desk = Desk(NINE, SPACE, tmp_path)
-    search_share(NINE, SPACE, tmp_path, "2 this", desk, 0, 2, {"places": 6})
+    desk = Desk(NINE, [SPACE], tmp_path)
+    search_share(NINE, [SPACE], tmp_path, "2 this", desk, 0, 2, {"places": 6})
     assert not (tmp_path / "0").exists() and all(t.scores for t in desk.trials()[0])
 
 

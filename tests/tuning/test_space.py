@@ -77,6 +77,22 @@ def test_what_a_space_leaves_open_is_as_its_base_has_it() -> None:
     assert of_task.fixed == presets.paper("Ant", "trpo", "normal") | {"algo": "trpo"}
 
 
+def test_algorithms_side_by_side_search_what_each_of_them_reads() -> None:
+    data = {
+        "base": "modern",
+        "search": {**GAMMA, "clip_range": {"low": 0.1, "high": 0.3}, "target_kl": {"low": 0.01, "high": 0.1}},
+        "fixed": {"cg_damping": 0.2, "ent_coef": 1e-3, "critic": "plain", "algo": "trpo"},
+    }
+    ppo, trpo = (Space.of(data).side_by_side(algo) for algo in ("ppo", "trpo"))
+    assert ({*ppo.numbers}, {*trpo.numbers}) == ({"gamma", "clip_range", "target_kl"}, {"gamma", "target_kl"})
+    assert (ppo.own, trpo.own) == ({"ent_coef": 1e-3, "critic": "plain"}, {"cg_damping": 0.2, "critic": "plain"})
+    for algo, space in (("ppo", ppo), ("trpo", trpo)):
+        (structure,) = space.all_structures()
+        assert structure == {"algo": algo}, "so that it is in the name of each setting"
+        found = space.settings(structure, dict.fromkeys(space.numbers, 0.0))
+        assert (found["algo"], found["critic_iterations"]) == (algo, {"ppo": 10, "trpo": 20}[algo]), "its own base"
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Positional
 
-from mcclt.cli.flags import Spelling, Steps, names, seeds_of
+from mcclt.cli.flags import Comma, Spelling, Steps, names, seeds_of
 from mcclt.cli.machinery import Machinery
 from mcclt.cli.tables import table_of
 from mcclt.config import RunConfig
@@ -46,8 +46,8 @@ class Tune(Machinery):
 
     task: Annotated[str, Positional]
     """A task id such as Hopper-v5."""
-    algo: str = "ppo"
-    """ppo or trpo."""
+    algo: Comma = ("ppo",)
+    """ppo, trpo or both, which are then searched one after the other and confirmed together."""
     trials: int | None = None
     """Settings to try (of each structure); unset: 300 on a GPU, 24 on a CPU."""
     seeds_per_setting: int = 1
@@ -106,7 +106,7 @@ class Tune(Machinery):
         require(not self.confirm or self.episodes >= 1, f"episodes = {self.episodes}", "at least 1")
         first = confirm.FIRST_SEED
         seeds = self.named_seeds() if self.seeds else tuple(first + s for s in seeds_of(None, self.n_seeds or 0))
-        plan, space = self.declared()
+        plan, spaces = self.declared()
         confirm.check_fresh(plan, seeds)
         self.check([self.task])
         use_cache()
@@ -114,36 +114,43 @@ class Tune(Machinery):
         how: dict[str, Any] = {"places": places, "engine": self.engine}
         if self.plan:
             with tempfile.TemporaryDirectory() as folder:
-                self._measure(Tuner(plan, space, Path(folder) / "plan", **how), len(seeds))
+                self._measure(Tuner(plan, spaces, Path(folder) / "plan", **how), len(seeds))
             return
         with contextlib.ExitStack() as stack:
             crew = self.crew(None, self.workers or 1) if self.strategy != "pbt" else None
             if crew is None:
-                tuner = Tuner(plan, space, self.store, **how)
+                tuner = Tuner(plan, spaces, self.store, **how)
             else:
-                tuner = SharedTuner(plan, space, self.store, stack.enter_context(contextlib.closing(crew)), **how)
+                tuner = SharedTuner(plan, spaces, self.store, stack.enter_context(contextlib.closing(crew)), **how)
             self.say(self._cost(tuner, len(seeds)))
             self._search(tuner, len(seeds))
         self._end(tuner, seeds)
 
     def declared(self) -> tuple[Any, Any]:
-        """The plan and the space that the flags speak of."""
+        """The plan and the spaces that the flags speak of."""
         from mcclt.experiments.setups import literal
         from mcclt.tuning import Plan, Space
         from mcclt.tuning.search import rungs_of
 
-        space = Space.read(self.space, self.task) if self.space else Space.default(self.algo)
         given: dict[str, Any] = {}
         for text in self.fix:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ConfigError(f"--fix {text} is not allowed: write name=value, such as gamma=0.99.")
             given[name] = literal(name, value)
-        if self.space and "algo" in self.given:
-            given["algo"] = self.algo
-        space = space.fixing(given) if given else space
-        agents = [space.middle(RunConfig(self.task), structure)[1] for structure in space.all_structures()]
-        refuse_unread({name: name for name in (*space.searched, *space.own)}, agents)
+        spaces = []
+        for algo in self.algo:
+            if self.space:
+                space = Space.read(self.space, self.task)
+                fixed = given | {"algo": algo} if "algo" in self.given else given
+            else:
+                space, fixed = Space.default(algo), given
+            spaces.append(space.fixing(fixed) if fixed else space)
+        stated = {name: name for space in spaces for name in (*space.searched, *space.own)}
+        if len(spaces) > 1:
+            spaces = [space.side_by_side(algo) for algo, space in zip(self.algo, spaces, strict=True)]
+        agents = [space.middle(RunConfig(""), each)[1] for space in spaces for each in space.all_structures()]
+        refuse_unread(stated, agents)
         plan = Plan(
             self.task,
             trials=self.trials if self.trials is not None else GPU_TRIALS if self.on_gpu else CPU_TRIALS,
@@ -159,14 +166,14 @@ class Tune(Machinery):
                 f"--rungs ends at {self.rungs[-1]:,} steps and --steps says {self.steps:,}: let both be the same, or"
                 " leave out --steps."
             )
-        return plan, space
+        return plan, spaces
 
     # --- the search ----------------------------------------------------------------------------------------
 
     def _cost(self, tuner: "Tuner", seeds: int) -> str:
         from mcclt.experiments.analysis.texts import count
 
-        plan, programs = tuner.plan, len(tuner.structures)
+        plan, programs = tuner.plan, len(tuner.searches)
         settings = plan.trials * programs
         each = "" if plan.seeds == 1 else f" of {plan.seeds} seeds"
         rungs = ", ".join(f"{rung:,}" for rung in plan.rungs)
@@ -182,7 +189,7 @@ class Tune(Machinery):
         )
 
     def _confirmed_steps(self, tuner: "Tuner", seeds: int) -> int:
-        settings = tuner.plan.trials * len(tuner.structures)
+        settings = tuner.plan.trials * len(tuner.searches)
         return (min(self.confirm, settings) + 1) * seeds * tuner.plan.rungs[-1] if self.confirm else 0
 
     def _early(self, tuner: "Tuner") -> str:
@@ -191,8 +198,8 @@ class Tune(Machinery):
 
         with contextlib.closing(make_vec(self.task, [(0, 0, 0, 0)])) as env:
             limit = env.spec.max_episode_steps
-        for structure in tuner.structures:
-            run, _ = tuner.space.middle(RunConfig(self.task, steps=tuner.plan.rungs[0]), structure)
+        for one in tuner.searches:
+            run, _ = one.space.middle(RunConfig(self.task, steps=tuner.plan.rungs[0]), one.structure)
             steps, longest = run.updates * run.horizon, run.max_episode_steps or limit
             if longest is not None and steps < longest:
                 return (
@@ -219,7 +226,7 @@ class Tune(Machinery):
         with contextlib.suppress(_Enough):
             tuner.run(look)
         self.say(self._cost(tuner, seeds))
-        steps = tuner.plan.expected_steps * len(tuner.structures)
+        steps = tuner.plan.expected_steps * len(tuner.searches)
         self.say(_duration(seen, steps, self._confirmed_steps(tuner, seeds), self._longest))
 
     def _search(self, tuner: "Tuner", seeds: int) -> None:

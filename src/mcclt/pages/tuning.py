@@ -16,7 +16,8 @@ from mcclt.experiments.settings import typed
 from mcclt.pages.rendering import render, score, short, strips
 from mcclt.storage import files
 from mcclt.tuning.confirm import Confirmed, changed, default_command, default_of, name_of, verdict
-from mcclt.tuning.search import Search, Trial, import_optuna
+from mcclt.tuning.search import Plan, Search, Trial, import_optuna
+from mcclt.tuning.space import Space
 from mcclt.tuning.tuner import Tuner
 
 WIDTH, HEIGHT = 960, 340
@@ -41,9 +42,8 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
         settings=[(name, typed(value), typed(default)) for name, (value, default) in differences.items()],
         confirmed=strips(confirmed, [one.scores for one in confirmed]),
         default=default_command(confirmed),
-        importance=_importance(tuner.searches),
         curves=_curves(tuner, trials),
-        parallel=_parallel(tuner, trials),
+        spaces=[_space(tuner, space) for space in tuner.spaces],
         cost=[
             ("Settings tried", ", ".join(f"{number:,} {state}" for state, number in states.items())),
             ("Seeds of each", str(plan.seeds)),
@@ -55,7 +55,7 @@ def write(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial, folder: P
             ),
             ("Speed", f"{status.steps / max(status.seconds, 1e-9):,.0f} steps/s, all counted"),
             ("Places taken", f"{100 * status.occupancy:.0f} %"),
-            ("Structures", str(len(tuner.structures))),
+            ("Structures", str(len(tuner.searches))),
         ],
         command=f"mcclt train --config {shlex.quote(str(folder / 'best.toml'))}",
         width=WIDTH,
@@ -77,6 +77,17 @@ def _summary(tuner: Tuner, confirmed: Sequence[Confirmed], winner: Trial) -> str
         f"{tried} tried on {tuner.plan.task}. On {seeds} the best gave {score(own.summary.mean)}, "
         f"{score(own.against.difference, '+')} against the default{known}. {verdict(confirmed)}".rstrip()
     )
+
+
+def _space(tuner: Tuner, space: Space) -> dict[str, Any]:
+    """What mattered in one of the spaces that were searched, and its settings; with a name if there are others."""
+    searches = [one for one in tuner.searches if one.space is space]
+    own = {id(trial) for one in searches for trial in one.trials}
+    return {
+        "name": searches[0].structure["algo"].upper() if len(tuner.spaces) > 1 else "",
+        "importance": _importance(searches),
+        "parallel": _parallel(space, [trial for trial in tuner.best() if id(trial) in own], tuner.plan),
+    }
 
 
 def _importance(searches: Sequence[Search]) -> list[tuple[str, float]] | None:
@@ -149,9 +160,9 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
+def _parallel(space: Space, trials: Sequence[Trial], plan: Plan) -> dict[str, Any]:
     """A line for each setting, through its place on the axis of every number; the last axis is the score."""
-    names = [*tuner.space.numbers]
+    names = [*space.numbers]
     gap = WIDTH / max(len(names), 1)
     first = [trial.scores[0] for trial in trials]
     low, high = (float(np.percentile(first, 5)), max(first)) if first else (0.0, 1.0)
@@ -164,8 +175,8 @@ def _parallel(tuner: Tuner, trials: Sequence[Trial]) -> dict[str, Any]:
         words = ", ".join(f"{name} {typed(trial.settings[name])}" for name in names)
         lines.append({"points": points, "tone": tone[id(trial)], "title": f"{name_of(trial)}: {words}"})
     axes = [
-        (round(i * gap, 1), name, typed(tuner.space.numbers[name].at(1.0)), typed(tuner.space.numbers[name].at(0.0)))
+        (round(i * gap, 1), name, typed(space.numbers[name].at(1.0)), typed(space.numbers[name].at(0.0)))
         for i, name in enumerate(names)
     ]
-    axes.append((WIDTH, f"score at {short(tuner.plan.rungs[0])}", f"{high:,.0f}", f"{low:,.0f}"))
+    axes.append((WIDTH, f"score at {short(plan.rungs[0])}", f"{high:,.0f}", f"{low:,.0f}"))
     return {"lines": lines, "axes": axes}

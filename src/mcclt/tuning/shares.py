@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from mcclt.storage import files
 from mcclt.tuning import search
 from mcclt.tuning.search import TRAINING, Plan, Search, Trial
 from mcclt.tuning.space import Space
-from mcclt.tuning.tuner import SHARES, Status, Tuner
+from mcclt.tuning.tuner import SHARES, Status, Tuner, searches_of
 
 LOOK_SECONDS = 1.0
 """How often the desk is asked how far the shares are."""
@@ -56,9 +56,9 @@ class Count(NamedTuple):
 class Desk:
     """Says which settings are tried next and which go on, to all shares of a search; remembers across its own death."""
 
-    def __init__(self, plan: Plan, space: Space, folder: Path) -> None:
+    def __init__(self, plan: Plan, spaces: Sequence[Space], folder: Path) -> None:
         """Begins, or goes on with what `folder` has written down."""
-        self.searches = [Search(plan, space, structure) for structure in space.all_structures()]
+        self.searches = searches_of(plan, spaces)
         self._given: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
         self._counts: dict[int, Count] = {}
         self._stop, self._lock = False, threading.Lock()
@@ -140,10 +140,8 @@ class Desk:
 class _Asking(Search):
     """The trials of one structure that a share has been given."""
 
-    def __init__(
-        self, plan: Plan, space: Space, structure: Mapping[str, Any], desk: Any, share: int, which: int
-    ) -> None:
-        super().__init__(plan, space, structure)
+    def __init__(self, one: Search, desk: Any, share: int, which: int) -> None:
+        super().__init__(one.plan, one.space, one.structure)
         self._desk, self._share, self._which = desk, share, which
 
     def trial(self, number: int) -> Trial:
@@ -170,12 +168,14 @@ class _Asking(Search):
 class Share(Tuner):
     """One of `shares` parts of the places of a search, in a directory of its own."""
 
-    def __init__(self, plan: Plan, space: Space, folder: Path, desk: Any, share: int, shares: int, **how: Any) -> None:
+    def __init__(
+        self, plan: Plan, spaces: Sequence[Space], folder: Path, desk: Any, share: int, shares: int, **how: Any
+    ) -> None:
         """See `Tuner`."""
-        super().__init__(plan, space, folder, **how)
+        super().__init__(plan, spaces, folder, **how)
         self.at_once = min(self.at_once, math.ceil(plan.trials / shares))
         self._desk, self._share = desk, share
-        self.searches = [_Asking(plan, space, s, desk, share, i) for i, s in enumerate(self.structures)]
+        self.searches = [_Asking(one, desk, share, i) for i, one in enumerate(self.searches)]
 
     def run(self, tell: Callable[[Status], None] = lambda status: None) -> list[Trial]:
         """Until the desk has no more settings; tells it how far it is."""
@@ -192,20 +192,27 @@ class Share(Tuner):
 
 
 def search_share(
-    plan: Plan, space: Space, folder: Path, name: str, desk: Any, share: int, shares: int, how: dict[str, Any]
+    plan: Plan,
+    spaces: Sequence[Space],
+    folder: Path,
+    name: str,
+    desk: Any,
+    share: int,
+    shares: int,
+    how: dict[str, Any],
 ) -> None:
     """Works at a share in a process of its own; in the search's directory, if this machine sees it."""
     with in_a_worker(), tempfile.TemporaryDirectory() as own:
         named = folder / "name"
         there = folder if named.exists() and named.read_text() == name else Path(own)
         with filelock.FileLock(there / f"{share}.lock"):  # whoever had it before may not have noticed its end yet
-            Share(plan, space, there / str(share), desk, share, shares, **how).run()
+            Share(plan, spaces, there / str(share), desk, share, shares, **how).run()
 
 
 class SharedTuner(Tuner):
     """A search whose places are with several workers."""
 
-    def __init__(self, plan: Plan, space: Space, folder: str | Path, crew: Crew, **how: Any) -> None:
+    def __init__(self, plan: Plan, space: Space | Sequence[Space], folder: str | Path, crew: Crew, **how: Any) -> None:
         """Opens the directory; see `Tuner`. `places` are those of each worker."""
         if plan.strategy == "pbt":
             raise ConfigError("pbt copies agents between places, so it needs a single process: use halving.")
@@ -219,21 +226,21 @@ class SharedTuner(Tuner):
         """Has the shares worked at to the end; returns all trials, the best first."""
         folder = (self.folder / SHARES).absolute()
         if (stored := self._stored()) is not None:
-            if stored[1]["search"]["which"] < len(self.structures):
+            if stored[1]["search"]["which"] < len(self.searches):
                 raise ConfigError(
                     f"{self.folder} holds a search in one process: continue without --workers and --backend ray."
                 )
             shutil.rmtree(folder, ignore_errors=True)
             return super().run(tell)
         name, self._shares = self._name(folder)
-        desk = self._crew.host(Desk, self.plan, self.space, folder)
+        desk = self._crew.host(Desk, self.plan, self.spaces, folder)
         with interrupts.deferred():
             try:
                 self._work(desk, tell, folder, name)
             finally:
                 for one, trials in zip(self.searches, desk.trials(), strict=True):
                     one.trials = trials
-        self._save(len(self.structures), None, [])
+        self._save(len(self.searches), None, [])
         shutil.rmtree(folder, ignore_errors=True)
         return self.trials
 
@@ -254,7 +261,7 @@ class SharedTuner(Tuner):
                 while waiting and len(running) < self._crew.capacity:
                     share = waiting.popleft()
                     attempts[share] += 1
-                    work = (self.plan, self.space, folder, name, desk, share, self._shares, self._how)
+                    work = (self.plan, self.spaces, folder, name, desk, share, self._shares, self._how)
                     running[self._crew.call(search_share, *work)] = share
                 ended = concurrent.futures.wait(running, LOOK_SECONDS, concurrent.futures.FIRST_COMPLETED)
                 self._look(desk, tell)

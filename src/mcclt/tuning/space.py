@@ -30,6 +30,7 @@ from typing import Any
 
 from mcclt import presets
 from mcclt.config import CHANGEABLE, NUMBERS, WHOLE, AgentConfig, RunConfig, override
+from mcclt.config.effects import reads
 from mcclt.config.values import coerce
 from mcclt.errors import ConfigError, UnknownNameError, shown
 from mcclt.experiments.setups import owner_of
@@ -126,7 +127,9 @@ class Space:
             of_run, of_agent = presets.settings(self.base, self.task, algo, critic)
             bases.append(of_run | of_agent)
         if any(base != bases[0] for base in bases):
-            raise ConfigError(f"base = {self.base!r} differs between what is searched: fix algo and critic.")
+            raise ConfigError(
+                f"base = {self.base!r} differs between what is searched: fix critic, and name algorithms with --algo."
+            )
         free = {name: _value(name, value) for name, value in bases[0].items() if name not in self.searched}
         return free | dict(self.own)
 
@@ -142,6 +145,24 @@ class Space:
         own = {**self.own, **{name: _value(name, value) for name, value in values.items()}}
         space = replace(self, numbers=left, structures=others, own=own)
         space._check("The space")
+        return space
+
+    def side_by_side(self, algo: str) -> "Space":
+        """The same for one of several algorithms that are searched beside each other.
+
+        The algorithm is in the name of each setting then, and what it does not read is left out.
+        """
+        space = self.fixing({"algo": algo})
+        agents = [space.middle(RunConfig(""), structure)[1] for structure in space.all_structures()]
+        unread = {name for name in (*space.searched, *space.own) if not any(reads(agent, name) for agent in agents)}
+        space = replace(
+            space,
+            numbers={name: one for name, one in space.numbers.items() if name not in unread},
+            structures={"algo": Choices((algo,))}
+            | {name: one for name, one in space.structures.items() if name not in unread},
+            own={name: value for name, value in space.own.items() if name not in unread | {"algo"}},
+        )
+        space._check(f"The space of {algo}")
         return space
 
     def _check(self, source: object) -> None:

@@ -63,13 +63,18 @@ class Status:
     best: Trial | None
 
 
+def searches_of(plan: Plan, spaces: Sequence[Space]) -> list[Search]:
+    """One for each structure of each space."""
+    return [Search(plan, space, structure) for space in spaces for structure in space.all_structures()]
+
+
 class Tuner:
     """One search in a directory: begun, or continued."""
 
     def __init__(
         self,
         plan: Plan,
-        space: Space,
+        space: Space | Sequence[Space],
         folder: str | Path,
         *,
         places: int | None = None,
@@ -81,19 +86,19 @@ class Tuner:
 
         Args:
             plan: what is declared.
-            space: where to search.
+            space: where to search; of several, one after the other.
             folder: everything is kept there.
             places: agents that train at once; unset: 8 on a CPU, up to 360 on a GPU.
             engine: what steps the task.
             threads: that step the environments.
             env: a `gymnasium.Env` class or factory to use in place of the id `plan.task`.
         """
-        self.plan, self.space, self.folder, self._env = plan, space, Path(folder), env
+        self.plan, self.folder, self._env = plan, Path(folder), env
+        self.spaces = (space,) if isinstance(space, Space) else tuple(space)
         wanted = places if places is not None else max(usual_size(gpu=not on_cpu()), plan.seeds)
         if wanted < plan.seeds:
             raise ConfigError(f"places = {wanted} is not allowed: each setting needs {plan.seeds}, one for every seed.")
         self.at_once = plan.trials if plan.strategy == "pbt" else min(wanted // plan.seeds, plan.most_at_once)
-        self.structures = space.all_structures()
         self._run = RunConfig(
             plan.task,
             steps=plan.rungs[-1],
@@ -103,7 +108,7 @@ class Tuner:
             final_episodes=0,
             on_nan="stop",
         )
-        self.searches = [Search(plan, space, structure) for structure in self.structures]
+        self.searches = searches_of(plan, self.spaces)
         self._steps = self._given_steps = 0
         self._seconds = self._compiling = 0.0
         self._tick = time.perf_counter()
@@ -114,10 +119,14 @@ class Tuner:
     @property
     def declared(self) -> dict[str, Any]:
         """What is searched and how, as plain data."""
-        space = {
-            "search": {name: dataclasses.asdict(one) for name, one in self.space.searched.items()},
-            "fixed": self.space.fixed,
-        }
+        spaces = [
+            {
+                "search": {name: dataclasses.asdict(one) for name, one in space.searched.items()},
+                "fixed": space.fixed,
+            }
+            for space in self.spaces
+        ]
+        space = spaces[0] if len(spaces) == 1 else spaces
         return json.loads(json.dumps({"plan": dataclasses.asdict(self.plan), "space": space}))
 
     def _check(self) -> None:
@@ -378,9 +387,9 @@ class Tuner:
         best = self.best()
         return Status(
             steps=self._steps,
-            expected=self.plan.expected_steps * len(self.structures),
+            expected=self.plan.expected_steps * len(self.searches),
             trials=tuple(trial for each in self.searches for trial in each.trials),
-            planned=self.plan.trials * len(self.structures),
+            planned=self.plan.trials * len(self.searches),
             busy=sum(number is not None for number in seats) * self.plan.seeds,
             places=len(seats) * self.plan.seeds,
             occupancy=self._steps / max(self._given_steps, 1),
