@@ -2,6 +2,7 @@
 
     python benchmarks/why.py measure AGENT ...     # kept agents (--keep-agents), on the native engine; adds to why.json
     python benchmarks/why.py                       # the tables
+    python benchmarks/why.py --file benchmarks/results/why-tuned.json    # of `--preset tuned`
 
 One return is a noisy sample of a value, so |V − return| says little about how wrong V is. Here the policy, noise
 included, plays some episodes; from two moments of each (spread over the length of episodes) it is played on several
@@ -35,7 +36,7 @@ from mcclt.training.environments import keys_of
 
 RESULTS = Path(__file__).resolve().parent / "results" / "why.json"
 EPISODES, MOMENTS, RETURNS, HORIZON = 20, 2, 8, 250
-"""Of an agent, of an episode, from each of these states, and the steps of each: γ^250 is 0.08."""
+"""Of an agent, of an episode, from each of these states, and the steps of each with γ = 0.99: γ^250 is 0.08."""
 BELIEFS = ("mean", "std", "error", "weight")
 IN_A_ROW = 3
 """Settings in the figure."""
@@ -53,9 +54,10 @@ def measure(path: Path, returns: int = RETURNS) -> dict[str, Any]:
         name: np.repeat(np.stack([moments[t][name][e] for t, e in zip(at, episode, strict=True)]), returns, axis=0)
         for name in moments[0]
     }
-    with contextlib.closing(_environments(agent, len(start["elapsed"]), HORIZON + 1)) as env:
+    horizon = round(HORIZON * np.log(0.99) / np.log(agent.config.gamma))  # where what is beyond counts as little
+    with contextlib.closing(_environments(agent, len(start["elapsed"]), horizon + 1)) as env:
         env.reset()
-        followed = play_on(agent, env, env.set_state(start | {"elapsed": np.zeros_like(start["elapsed"])}), HORIZON)
+        followed = play_on(agent, env, env.set_state(start | {"elapsed": np.zeros_like(start["elapsed"])}), horizon)
     believed = agent.believe(obs[at, episode])
     return {
         "task": agent.task,
