@@ -246,7 +246,7 @@ def test_why_measures_an_agent_and_says_what_it_found(
 ) -> None:
     why = script("why")
     monkeypatch.setattr(why, "EPISODES", 3)
-    monkeypatch.setattr(why, "HORIZON", 5)
+    monkeypatch.setattr(why, "HORIZON", 50)  # with γ = 0.9: 5 steps
     agent = mcclt.PPO(PENDULUM, n_envs=2, steps_per_update=16, gamma=0.9, **TINY).learn(16)
     model = agent.save(tmp_path / "agent")
     file = tmp_path / "why.json"
