@@ -34,6 +34,7 @@ def test_train_prints_plain_lines(mcclt: Cli) -> None:
             changed = getattr(own, name) != getattr(default, name) or name in ("steps", "seeds", "algo", "critic")
             shown = re.search(rf"│ {name} ", out) is not None
             assert shown == (changed or name == "weighting") or name in ("groups", "engine"), name
+    assert "--preset tuned, the best known for InvertedDoublePendulum." in out, "for who names no preset"
     steps = re.findall(r"^ +(\d+) / 64 steps .*s left  ppo-plain ", out, re.MULTILINE)
     assert steps == ["16", "32", "48", "64"]
     assert "Run directory: run" in out and "Deterministic returns, 1 episode per seed" in out
@@ -71,7 +72,7 @@ def test_settings_reach_the_trainer(mcclt: Cli) -> None:
 
 def test_variants_end_to_end(mcclt: Cli) -> None:
     out, _ = mcclt("train", PENDULUM, *TINY_FLAGS, "--variants", "plain,mcclt", "--final-episodes", "1", "--out", "run")
-    assert "plain" in out and "mcclt" in out
+    assert "plain" in out and "mcclt" in out and "--preset" not in out
     groups = {json.loads(line)["group"] for line in Path("run/metrics.jsonl").read_text().splitlines()}
     assert groups == {"ppo-plain", "ppo-mcclt"}
     assert [p.name for p in sorted(Path("run/tensorboard").iterdir())] == ["ppo-mcclt", "ppo-plain"]

@@ -102,6 +102,10 @@ class Train(Command, RunConfig, AgentConfig):
                 self.say(f"Resuming {self.resume} at {job.trainer.step:,} steps.")
             elif not self.quiet:
                 show_config(self.console, job.trainer.config, job.trainer.spec.engine)
+                if not (self.preset or self.config or self.variants):
+                    name = presets.bare_task(config.task)
+                    tuned = f"; --preset tuned, the best known for {name}" if presets.has_tuned(name) else ""
+                    self.say(f"The defaults are the paper's. --preset modern takes the settings of today{tuned}.")
             self.say(*job.notes)
             self._train(job)
 

@@ -75,6 +75,11 @@ def tuned(task: str, algo: str, critic: str) -> dict[str, Any]:
     return PRESETS[own.pop("base", "modern")](task, algo, critic) | own
 
 
+def has_tuned(task: str) -> bool:
+    """Whether there are tuned settings for a task."""
+    return bare_task(task) in _file("tuned")["best"]
+
+
 PRESETS: dict[str, Callable[[str, str, str], dict[str, Any]]] = {"paper": paper, "modern": modern, "tuned": tuned}
 """By name: overrides of an agent's settings and of its run's, as a function of (task, algo, critic)."""
 
