@@ -4,6 +4,8 @@
 
 The floor of `mcclt bench` takes the rate of a 2048² product. Those of a fit have other shapes: two networks (8 bars and
 a variance, 17 inputs, width 128) forward and backward over 4,000 states, 80 times. Turn by turn in one process.
+
+And of a pass in minibatches (2,048 states, as in `modern`), how long it takes to shuffle them.
 """
 
 import jax
@@ -16,8 +18,10 @@ from mcclt.experiments.bench import TIMED, best_of, gemm_peak
 from mcclt.method import critics
 from mcclt.method.critics import Batch
 from mcclt.method.learner import Learner
+from mcclt.method.randomness import permutation
 
 STATES, WIDTH, OUTPUTS, ITERATIONS, TURNS = 4_000, 128, (8, 1), 80, 6
+PASS, SHUFFLES = 2_048, 100
 
 
 def main() -> None:
@@ -69,6 +73,14 @@ def main() -> None:
         )
         times = f"products {alone / floor:.2f} times   activations {bent / floor:.2f}   whole fit {whole / floor:.2f}"
         print(f"floor {floor:.3f} s   {times}")
+    for shuffle in (permutation, jax.random.permutation):
+
+        def add(i: int, total: jax.Array, shuffle=shuffle) -> jax.Array:
+            return total + shuffle(jax.random.fold_in(jax.random.key(0), i), PASS)
+
+        many = jax.jit(lambda start, add=add: jax.lax.fori_loop(0, SHUFFLES, add, start))
+        seconds = best_of(lambda many=many: many(jnp.zeros(PASS, jnp.int32)), TURNS) / SHUFFLES
+        print(f"{shuffle.__module__}.{shuffle.__name__}: {1e6 * seconds:.0f} µs")
 
 
 if __name__ == "__main__":

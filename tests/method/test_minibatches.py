@@ -18,6 +18,7 @@ from mcclt.method.learner import Learner, Rollout
 from mcclt.method.minibatches import shuffled
 from mcclt.method.nets import Gaussian
 from mcclt.method.policy_updates import POLICY_UPDATES, PolicyBatch, Ppo
+from mcclt.method.randomness import permutation
 from mcclt.method.settings import Structure, numbers
 from mcclt.training.fitting import Fit, Learnt
 from mcclt.training.population import Improve
@@ -93,7 +94,7 @@ def test_two_passes_of_a_plain_critic_are_adam_in_float64():
     m, v, steps, h = np.zeros_like(theta), np.zeros_like(theta), 0, 1e-6
     for _ in range(2):
         own_key = jax.random.split(jax.random.fold_in(key, steps), 1)[0]  # a pass is named by the steps before it
-        order = np.asarray(jax.random.permutation(own_key, 11))
+        order = np.asarray(permutation(own_key, 11))
         for rows in (order[:4], order[4:8]):  # the other three are left out
             steps += 1
             g = np.array(
@@ -164,7 +165,7 @@ def test_a_pass_is_a_step_per_minibatch_and_the_kl_stops_before_the_step_that_fi
 
 def test_advantages_normalised_within_each_minibatch():
     # Three minibatches of a pass: as if every four states' advantages had been normalised beforehand.
-    order = np.asarray(jax.random.permutation(jax.random.fold_in(jax.random.key(3), 0), 12))
+    order = np.asarray(permutation(jax.random.fold_in(jax.random.key(3), 0), 12))
     sample = ppo_problem()[2]
     advantage = np.asarray(sample.advantage, np.float64)
     own = np.zeros(12)

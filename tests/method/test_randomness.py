@@ -1,13 +1,16 @@
 """Every stream of random numbers is named by (seed, purpose, index) and by nothing else."""
 
 import itertools
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from mcclt.config import MAX_SEED
-from mcclt.method.randomness import Purpose, stream
+from mcclt.method.randomness import Purpose, permutation, stream
 
 
 def bits(*args) -> tuple[int, ...]:
@@ -40,3 +43,23 @@ def test_the_type_of_the_seed_does_not_matter(seed):
 def test_purposes_are_part_of_the_file_format():
     names = "POLICY_INIT CRITIC_INIT ACTION_NOISE MEMBER_SPLIT TRAIN_RESET EVAL_RESET PREDICT".split()
     assert [Purpose[name].value for name in names] == list(range(7))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 4096, 2**16 + 1])
+def test_a_permutation_has_every_number_once(size):
+    key = jax.random.key(3)
+    order = np.asarray(permutation(key, size))
+    np.testing.assert_array_equal(np.sort(order), np.arange(size))
+    if 2 < size <= 2**16:  # sorted by the random bits, of which as many are left as the size leaves room for
+        words = np.asarray(jax.random.bits(key, (size,), jnp.uint32)).astype(np.int64)
+        np.testing.assert_array_equal(order, np.argsort(words >> (size - 1).bit_length(), kind="stable"))
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_all_permutations_are_equally_likely(size):
+    orders = np.asarray(
+        jax.vmap(lambda i: permutation(jax.random.fold_in(jax.random.key(0), i), size))(jnp.arange(24_000))
+    )
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == math.factorial(size)
+    assert stats.chisquare(counts).pvalue > 0.01

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from mcclt.config import AgentConfig
 from mcclt.method import losses, minibatches, nets, normal, optimisers
 from mcclt.method.nets import Params
+from mcclt.method.randomness import permutation
 
 LEAST_SHARE = 0.1
 """With `variance_scaling`: how much of the mean variance is added to a state's, so that none counts over tenfold."""
@@ -122,7 +123,7 @@ def divide(critic: Critic, batch: Batch, key: jax.Array) -> tuple[Batch, ...]:
     if critic.members == 1:
         return (batch,)
     size = batch.obs.shape[0]
-    order = jax.random.permutation(key, size)
+    order = permutation(key, size)
     share = size // critic.members
     rows = [order[k * share : (k + 1) * share] for k in range(critic.members)]
     return tuple(jax.tree.map(lambda x, r=r: x[r], batch) for r in rows)

@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 
+from mcclt.method.randomness import permutation
+
 
 def shuffled(key: jax.Array, batch: Any, size: int) -> Any:
     """The rows of a batch (a pytree of [B, ...]) in random order, as minibatches [B // size, size, ...].
@@ -13,5 +15,5 @@ def shuffled(key: jax.Array, batch: Any, size: int) -> Any:
     """
     rows = jax.tree.leaves(batch)[0].shape[0]
     count = rows // size
-    order = jax.random.permutation(key, rows)[: count * size]
+    order = permutation(key, rows)[: count * size]
     return jax.tree.map(lambda x: x[order].reshape(count, size, *x.shape[1:]), batch)

@@ -7,6 +7,7 @@ among thirty, in one go or resumed. (Environments draw theirs from `envs.api.rng
 import enum
 
 import jax
+import jax.numpy as jnp
 
 
 class Purpose(enum.IntEnum):
@@ -28,3 +29,17 @@ class Purpose(enum.IntEnum):
 def stream(seed: jax.typing.ArrayLike, purpose: Purpose, index: jax.typing.ArrayLike = 0) -> jax.Array:
     """The JAX key of one draw."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), index)
+
+
+def permutation(key: jax.Array, size: int) -> jax.Array:
+    """The numbers from 0 to `size` - 1 in random order [size].
+
+    Each is the end of a word that begins with random bits, and the words are sorted: on a CPU ten times as fast as
+    `jax.random.permutation`, which sorts pairs, and often twice. Two numbers with the same random bits stay in order:
+    at most one pair in 2¹⁶.
+    """
+    bits = (size - 1).bit_length()
+    if bits > 16:
+        return jax.random.permutation(key, size)
+    words = jax.random.bits(key, (size,), jnp.uint32) >> bits << bits | jnp.arange(size, dtype=jnp.uint32)
+    return (jnp.sort(words) & (2**bits - 1)).astype(jnp.int32)
