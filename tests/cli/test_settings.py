@@ -175,8 +175,6 @@ def test_variants_and_critic_contradict(mcclt: Cli) -> None:
             "critic = plain.",
         ),
         ("--variants plain,ensemble --guide symmetric", "", "and this has critic = ensemble, plain."),
-        ("--policy-bins 9", "", "it is a setting of the bins head, and this has policy_head = gaussian."),
-        ("", 'policy_head = "bins"\nlog_std_init = 0.0', "log_std_init in settings.toml has no effect"),
         (
             "--weighting inverse_variance --w-min 0.5",
             "",

@@ -163,7 +163,6 @@ def test_on_a_gpu_a_search_takes_as_long_as_its_longest_trial() -> None:
         (["--fix", "gamma=0.9,learning_rate=1e-3"], "searches no number"),
         (["--trials", "0"], "trials = 0 is not allowed"),
         (["--fix", "cg_damping=1"], "cg_damping has no effect: it is a setting of TRPO"),
-        (["--fix", "policy_bins=9"], "policy_bins has no effect: it is a setting of the bins head"),
         (["--fix", "algo=trpo"], "learning_rate has no effect: it is a setting of PPO"),
         (["--rungs", "400,200"], "growing numbers of steps"),
         (["--rungs", "200,400"], "--rungs ends at 400 steps and --steps says 80"),

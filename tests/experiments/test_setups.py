@@ -196,7 +196,7 @@ def test_every_setting_that_matters_changes_the_digest() -> None:
             value = {"value_target": "td", "weight_site": "td_error", "kl_direction": "new_old", "guide": "symmetric",
                      "kl_over_actions": "mean", "variance_head": "std", "trunk": "shared", "qr_target": "bellman",
                      "temperature": "paper", "policy_activation": "relu", "critic_activation": "tanh",
-                     "normalize_advantage": "minibatch", "policy_head": "bins"}[field.name]  # fmt: skip
+                     "normalize_advantage": "minibatch"}[field.name]  # fmt: skip
         if field.name in ("w_min", "critic_w_tar"):
             value = 0.5
         digests.add(digest(f"mcclt@{field.name}={typed(value)}"))

@@ -79,15 +79,13 @@ class Several(Noisy):
 
 
 @needs_onnx
-@pytest.mark.parametrize("settings", [{"env": Several}, {"policy_head": "bins"}], ids=["several choices", "bins"])
-def test_actions_among_values(settings: Any, tmp_path: Path) -> None:
-    model = make(**settings)
+def test_actions_among_values(tmp_path: Path) -> None:
+    model = make(Several)
     obs = observations(model)
     action = run(export.export(model, tmp_path / "policy.onnx"), obs)["action"]
     np.testing.assert_allclose(action, model.predict(obs, deterministic=True)[0], atol=1e-6)
     assert len(np.unique(action)) > 2
-    what = "of MultiDiscrete or MultiBinary" if "env" in settings else "with policy_head 'bins'"
-    with pytest.raises(ConfigError, match=f"npz file cannot hold a policy {what}: export to .onnx"):
+    with pytest.raises(ConfigError, match=r"npz file cannot hold a policy of MultiDiscrete or .*: export to \.onnx"):
         export.export(model, tmp_path / "policy.npz")
 
 

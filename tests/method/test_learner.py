@@ -219,22 +219,6 @@ def test_discrete_actions(algo):
     assert changed(state.policy, new.policy)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algo", POLICY_UPDATES)
-def test_actions_in_bins(algo):
-    learner = learner_of(algo=algo, critic="plain", policy_head="bins", policy_bins=3, line_search_max_iter=10)
-    rollout = rollout_of()
-    rollout = dataclasses.replace(rollout, action=jnp.clip(jnp.round(rollout.action), -1, 1))
-    state, new, _ = one_update(learner, rollout)
-    assert changed(state.policy, new.policy) and learner.policy.kl_terms == ACTIONS
-
-
-def test_bins_need_bounds():
-    spec = dataclasses.replace(spec_of(), action_high=np.array([1, np.inf]))
-    with pytest.raises(ConfigError, match="policy_head = 'bins' needs actions with bounds"):
-        Learner(AgentConfig(policy_head="bins"), spec)
-
-
 @pytest.mark.parametrize(
     "critic", ["quantile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("normal", "hl_gauss", "ensemble"))]
 )

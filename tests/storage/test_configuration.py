@@ -51,6 +51,14 @@ def test_from_dict_refuses_unknown_settings() -> None:
         from_dict(data | {"colour": "red"})
 
 
+def test_a_setting_that_is_no_more_is_read_where_it_changed_nothing() -> None:
+    data = to_dict(run := RunConfig("Hopper-v5"))
+    own = data["groups"]["agent"]
+    assert from_dict(data | {"groups": {"agent": own | {"policy_head": "gaussian", "policy_bins": 41}}}) == run
+    with pytest.raises(ConfigError, match="Unknown setting 'policy_head'"):
+        from_dict(data | {"groups": {"agent": own | {"policy_head": "bins"}}})
+
+
 def test_read_file(tmp_path: Path) -> None:
     toml = tmp_path / "a.toml"
     toml.write_text('task = "Hopper-v5"\nsteps = "2k"\ncritic_hidden = [8]\n[groups.x]\ngamma = 0.5\n')

@@ -765,12 +765,3 @@ def test_actions_of_several_choices(space: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(*(m.predict(obs, deterministic=True)[0] for m in (model, again)))
     with pytest.warns(UserWarning, match="new episodes"):
         again.learn(16)
-
-
-def test_actions_in_bins_are_learnt_and_saved(tmp_path: Path) -> None:
-    model = make(policy_head="bins", policy_bins=5).learn(32)
-    obs = np.random.default_rng(0).normal(size=(20, 9)).astype(np.float32)
-    actions, _ = model.predict(obs)
-    assert set(np.unique(actions)) <= {-1.0, -0.5, 0.0, 0.5, 1.0}
-    again = PPO.load(model.save(tmp_path / "model"))
-    np.testing.assert_array_equal(*(m.predict(obs, deterministic=True)[0] for m in (model, again)))

@@ -51,12 +51,8 @@ class AgentConfig:
     """Activation of the policy's hidden layers."""
     policy_layer_norm: bool = False
     """Layer norm before each activation of the policy."""
-    policy_head: Literal["gaussian", "bins"] = "gaussian"
-    """Continuous actions: a Gaussian, or in each dimension one of policy_bins values, evenly spaced in its bounds."""
-    policy_bins: int = 41
-    """bins head: number of values in each dimension of an action."""
     log_std_init: float = -0.5
-    """gaussian head: initial log standard deviation."""
+    """Continuous actions: the policy's initial log standard deviation."""
     target_kl: float | None = 0.01
     """PPO stops iterating at 1.5 times this (unset: never); TRPO's step keeps the mean KL below it."""
     target_kl_end: float | None = None
@@ -171,7 +167,7 @@ class AgentConfig:
         require_each(
             self, "policy_hidden critic_hidden", lambda x: min(x, default=0) > 0, "one or more positive widths"
         )
-        require_each(self, "n_quantiles policy_bins value_bins", lambda x: x >= 2, "at least 2")
+        require_each(self, "n_quantiles value_bins", lambda x: x >= 2, "at least 2")
         require_each(self, "members minibatch_size", lambda x: x >= 1, "at least 1")
         require_each(self, "crossing_error cg_damping ent_coef", lambda x: x >= 0, "0 or more")
         require_each(self, "line_search_shrinking_factor", lambda x: 0 < x < 1, "between 0 and 1")
@@ -192,8 +188,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         *("normalize_obs", "normalize_reward"),
     ),
     "policy": (
-        *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm", "policy_head"),
-        *("policy_bins", "log_std_init", "target_kl", "target_kl_end", "learning_rate", "learning_rate_end"),
+        *("algo", "ortho_init", "policy_hidden", "policy_activation", "policy_layer_norm"),
+        *("log_std_init", "target_kl", "target_kl_end", "learning_rate", "learning_rate_end"),
         *("policy_iterations", "clip_range", "ent_coef"),
         *("normalize_advantage", "recompute_advantages", "minibatch_size", "max_grad_norm", "decay_steps"),
         *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
@@ -226,7 +222,7 @@ def numbers_of(config: AgentConfig) -> dict[str, float]:
     return {name: 0.0 if value is None else float(value) for name, value in values.items()}
 
 
-POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm", "policy_head", "policy_bins")
+POLICY_SHAPE = ("policy_hidden", "policy_activation", "policy_layer_norm")
 """Settings that say what a policy computes: those of agents that act together are the same."""
 MAX_SEED = 2**32 - 1
 FREE = ("steps", "on_nan", "threads", "step_timeout")
@@ -240,6 +236,8 @@ NOT_IDENTITY = (
 """Run settings that do not change what an agent becomes. The engine is kept with each result instead."""
 UNSTATED = {"stagger": False}
 """What stored settings mean that do not state a later one, where that is not its default."""
+GONE = {"policy_head": "gaussian", "policy_bins": 41}
+"""Settings of agents that are no more, as stored ones may still have them: then nothing is lost."""
 
 
 @dataclass(frozen=True)
@@ -344,6 +342,7 @@ def settled(agent: AgentConfig, steps: int) -> AgentConfig:
 def override(config: Any, values: Mapping[str, Any]) -> Any:
     """A copy of a configuration with some settings replaced; unknown names get a suggestion."""
     names = fields_of(type(config))
+    values = {name: value for name, value in values.items() if name not in GONE or value != GONE[name]}
     for name in values:
         if name not in names:
             near = difflib.get_close_matches(name, {*fields_of(AgentConfig), *fields_of(RunConfig)}, n=1)

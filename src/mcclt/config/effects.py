@@ -13,11 +13,10 @@ from mcclt.config import AgentConfig
 from mcclt.config.variants import VARIANTS, weighting_of
 from mcclt.errors import ConfigError
 
-CHOICES = {"critic": "critic", "head": "policy_head", "weights": "weighting"}
+CHOICES = {"critic": "critic", "weights": "weighting"}
 """The setting that is meant where a sentence begins with the names of its values and this word."""
 BUILT_IN = {
     "algo": {"ppo", "trpo"},
-    "policy_head": {"gaussian", "bins"},
     **{choice: {parts[choice] for parts in VARIANTS.values()} for choice in ("critic", "weighting")},
 }
 """Their values. One of the user's own may read anything."""

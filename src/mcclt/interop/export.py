@@ -111,8 +111,9 @@ def to_npz(agent: Agent, name: str) -> bytes:
         code.append(f"action = x.argmax(-1) + {spec.action_start}")
     else:
         if "log_std" not in policy:
-            what = "with policy_head 'bins'" if spec.action_counts is None else "of MultiDiscrete or MultiBinary"
-            raise ConfigError(f"An npz file cannot hold a policy {what}: export to .onnx.")
+            raise ConfigError(
+                "An npz file cannot hold a policy of MultiDiscrete or MultiBinary actions: export to .onnx."
+            )
         arrays |= bounds(agent) | {"log_std": policy["log_std"]}
         code.append('action = numpy.clip(x, p["action_low"], p["action_high"])')
     file = io.BytesIO()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from mcclt.config import PARTS, AgentConfig
@@ -121,12 +120,9 @@ def policy_for(spec: "EnvSpec", config: AgentConfig) -> Policy:
     network: dict[str, Any] = {"hidden": config.policy_hidden, "activation": config.policy_activation}
     if spec.action_low is None or spec.action_high is None:
         return nets.Categorical(spec.action_size, **network)
-    counts, bounds = spec.action_counts, (spec.action_low, spec.action_high)
-    if counts is None and config.policy_head == "bins":
-        if not np.isfinite(bounds).all():
-            raise ConfigError("policy_head = 'bins' needs actions with bounds, and those of this task have none.")
-        counts = (config.policy_bins,) * spec.action_size
-    return nets.Gaussian(spec.action_size, **network) if counts is None else nets.Bins.over(counts, *bounds, **network)
+    if spec.action_counts is None:
+        return nets.Gaussian(spec.action_size, **network)
+    return nets.Bins.over(spec.action_counts, spec.action_low, spec.action_high, **network)
 
 
 STEPS = {

@@ -39,8 +39,7 @@ def check(arrays: Arrays, meta: dict[str, Any], source: object) -> None:
         counts = spec.action_counts or ()
         sizes = [spec.obs_size, spec.action_size, agents, *counts]
         for agent in config.groups.values():
-            bins = agent.policy_bins if agent.policy_head == "bins" else 1
-            bins *= agent.value_bins if agent.critic == "hl_gauss" else 1
+            bins = agent.value_bins if agent.critic == "hl_gauss" else 1
             sizes += [agent.n_quantiles, agent.members or 1, bins, *agent.policy_hidden, *agent.critic_hidden]
         elements = sum(x.size for x in arrays.values())
         faults = [number for pair in meta["last_fault"] for number in pair]

@@ -21,8 +21,6 @@ class Settings(TypedDict, total=False):
     policy_hidden: Sequence[int]
     policy_activation: Literal["tanh", "relu", "silu", "elu"]
     policy_layer_norm: bool
-    policy_head: Literal["gaussian", "bins"]
-    policy_bins: int
     log_std_init: float
     target_kl: float | None
     target_kl_end: float | None
