@@ -62,7 +62,8 @@ def train(store: Store, cells: Sequence[Cell]) -> Tally:
 
 def setups(plan: Plan, best: Sequence[Trial], episodes: int, engine: str) -> list[Setup]:
     """The default and the best few settings, as experiments."""
-    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine)
+    # Only the final episodes count: evaluations on the way would be a sixth of all steps.
+    run = RunConfig(plan.task, steps=plan.rungs[-1], final_episodes=episodes, engine=engine, eval_freq=0)
     wanted = {DEFAULT: default_of(best[0])} | {name_of(trial): trial.settings for trial in best}
     return [Setup.of(name, *configured(run, settings)) for name, settings in wanted.items()]
 
