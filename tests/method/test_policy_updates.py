@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from mcclt.config import AgentConfig
-from mcclt.method.nets import Categorical, Gaussian
-from mcclt.method.policy_updates import PolicyBatch, Ppo, Trpo
+from mcclt.method.nets import Bins, Categorical, Gaussian
+from mcclt.method.policy_updates import PolicyBatch, Ppo, Trpo, at_minimum
 
 BATCH, OBS = 15, 3
 
@@ -263,6 +264,29 @@ def test_trpo_against_float64(name, direction):
     if name == "gaussian":  # the other direction is a clearly different number
         assert abs(exact.kl(exact.start, theta) - exact.kl(theta, exact.start)) > 4e-2 * kl(theta)
     np.testing.assert_allclose(metrics["train/policy_loss"], -exact.gain(exact.start), rtol=1e-4)
+
+
+@pytest.mark.parametrize("direction", ["old_new", "new_old"])
+@pytest.mark.parametrize(
+    "policy",
+    [Gaussian(2, (5, 4)), Categorical(3, (5,)), Bins.over((3, 2), np.zeros(2), np.array([2.0, 1.0]), hidden=(4,))],
+)
+def test_products_with_the_hessian_of_the_kl(policy, direction):
+    params, sample = problem(policy)
+    theta, unravel = ravel_pytree(params)
+    old = policy.distribution(params, sample.obs)
+
+    def look(theta):
+        return policy.outputs(unravel(theta), sample.obs), unravel(theta)
+
+    def kl(seen):
+        new = policy.distribution_of(*seen)
+        return jnp.mean(policy.kl(*((old, new) if direction == "old_new" else (new, old))))
+
+    product = at_minimum(kl, look, theta)
+    expected = jax.hessian(lambda theta: kl(look(theta)))(theta)
+    found = jax.vmap(product)(jnp.eye(theta.size))
+    np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
 def test_a_kl_averaged_over_actions_is_a_longer_step():

@@ -4,6 +4,7 @@ Networks and policies serve both `jax.numpy` (learning: one agent, `w [I, J]`, `
 and NumPy (acting on the CPU while collecting: a stack of agents, `w [A, I, J]`, `x [A, B, I]`).
 """
 
+import abc
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -131,6 +132,14 @@ class Policy(Actor, Protocol):
         """Fresh parameters."""
         ...
 
+    def outputs(self, params: Params, obs: Array) -> Array:
+        """What the network gives at obs [B, O]."""
+        ...
+
+    def distribution_of(self, outputs: Array, params: Params) -> Any:
+        """The action distribution that these stand for."""
+        ...
+
     def distribution(self, params: Params, obs: Array) -> Any:
         """The action distribution at obs [B, O]."""
         ...
@@ -149,7 +158,7 @@ class Policy(Actor, Protocol):
 
 
 @dataclass(frozen=True)
-class _Network:
+class _Network(abc.ABC):
     """What the kinds of policy share: a network from observations to the numbers of a distribution."""
 
     size: int
@@ -168,6 +177,14 @@ class _Network:
         """The numbers [B, size]."""
         on_host, on_device = ACTIVATIONS[self.activation]
         return apply_mlp(params["mlp"], obs, on_host if isinstance(obs, np.ndarray) else on_device)
+
+    @abc.abstractmethod
+    def distribution_of(self, outputs: Array, params: Params) -> Any:
+        """What the numbers stand for."""
+
+    def distribution(self, params: Params, obs: Array) -> Any:
+        """At obs [B, O]."""
+        return self.distribution_of(self.outputs(params, obs), params)
 
 
 @final
@@ -189,9 +206,9 @@ class Gaussian(_Network):
         log_std = jnp.full((self.size,), settings.log_std_init, jnp.float32)
         return super().init(key, obs_size, settings) | {"log_std": log_std}
 
-    def distribution(self, params: Params, obs: Array) -> tuple[Array, Array]:
+    def distribution_of(self, outputs: Array, params: Params) -> tuple[Array, Array]:
         """(μ(s), ln σ)."""
-        return self.outputs(params, obs), params["log_std"]
+        return outputs, params["log_std"]
 
     def log_prob(self, dist: tuple[Array, Array], action: Array) -> Array:
         """Σ_d −½((a−μ)/σ)² − ln σ − ½ ln 2π."""
@@ -228,13 +245,14 @@ class Gaussian(_Network):
 class _Softmax(_Network):
     """What policies of discrete choices share. `Dist` is the log-probabilities [B, ..., n] of each choice."""
 
-    def logits(self, params: Params, obs: Array) -> Array:
+    def logits(self, outputs: Array) -> Array:
         """Of the choices."""
-        return self.outputs(params, obs)
+        return outputs
 
-    def distribution(self, params: Params, obs: Array) -> Array:
+    def distribution_of(self, outputs: Array, params: Params) -> Array:
         """Log-probabilities."""
-        return jax.nn.log_softmax(self.logits(params, obs))
+        del params
+        return jax.nn.log_softmax(self.logits(outputs))
 
     def kl(self, p: Array, q: Array) -> Array:
         """Σ_a p (ln p − ln q), over all choices."""
@@ -298,12 +316,11 @@ class Bins(_Softmax):
         """Every dimension."""
         return len(self.counts)
 
-    def logits(self, params: Params, obs: Array) -> Array:
+    def logits(self, outputs: Array) -> Array:
         """[..., D, K]; next to no probability for values that a dimension does not have."""
-        out = self.outputs(params, obs)
-        out = out.reshape(*out.shape[:-1], len(self.counts), max(self.counts))
+        out = outputs.reshape(*outputs.shape[:-1], len(self.counts), max(self.counts))
         there = np.arange(max(self.counts)) < np.asarray(self.counts)[:, None]
-        return out if there.all() else namespace(obs).where(self._like(there, out), out, np.float32(-1e9))
+        return out if there.all() else namespace(outputs).where(self._like(there, out), out, np.float32(-1e9))
 
     def _like(self, table: np.ndarray, x: Array) -> np.ndarray:
         """A table by dimension, of as many axes as x."""
@@ -332,11 +349,11 @@ class Bins(_Softmax):
 
     def sample(self, params: Params, obs: Array, noise: Array) -> Array:
         """The values on which the noise falls."""
-        xp, logits = namespace(obs), self.logits(params, obs)
+        xp, logits = namespace(obs), self.logits(self.outputs(params, obs))
         total = xp.cumsum(xp.exp(logits - logits.max(-1, keepdims=True)), axis=-1)
         index = xp.sum(total < noise[..., None] * total[..., -1:], axis=-1)
         return self.values(xp.minimum(index, self._like(np.asarray(self.counts) - 1, index)))
 
     def mode(self, params: Params, obs: Array) -> Array:
         """The most likely value of each dimension."""
-        return self.values(self.logits(params, obs).argmax(-1))
+        return self.values(self.logits(self.outputs(params, obs)).argmax(-1))
