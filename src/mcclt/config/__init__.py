@@ -237,7 +237,7 @@ NOT_IDENTITY = (
 UNSTATED = {"stagger": False}
 """What stored settings mean that do not state a later one, where that is not its default."""
 GONE = {"policy_head": "gaussian", "policy_bins": 41}
-"""Settings of agents that are no more, as stored ones may still have them: then nothing is lost."""
+"""Settings of agents that are no more, with the values at which stored configurations may still state them."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ def permutation(key: jax.Array, size: int) -> jax.Array:
     """The numbers from 0 to `size` - 1 in random order [size].
 
     Each is the end of a word that begins with random bits, and the words are sorted: on a CPU ten times as fast as
-    `jax.random.permutation`, which sorts pairs, and often twice. Two numbers with the same random bits stay in order:
-    at most one pair in 2¹⁶.
+    `jax.random.permutation`, which sorts pairs, and often twice. Two numbers with the same random bits stay in order,
+    of 2¹⁶ pairs one at most.
     """
     bits = (size - 1).bit_length()
     if bits > 16:

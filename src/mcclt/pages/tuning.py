@@ -84,7 +84,7 @@ def _space(tuner: Tuner, space: Space) -> dict[str, Any]:
     searches = [one for one in tuner.searches if one.space is space]
     own = {id(trial) for one in searches for trial in one.trials}
     return {
-        "name": searches[0].structure["algo"].upper() if len(tuner.spaces) > 1 else "",
+        "name": str(searches[0].structure.get("algo", "")).upper() if len(tuner.spaces) > 1 else "",
         "importance": _importance(searches),
         "parallel": _parallel(space, [trial for trial in tuner.best() if id(trial) in own], tuner.plan),
     }

@@ -86,7 +86,7 @@ class Tuner:
 
         Args:
             plan: what is declared.
-            space: where to search; of several, one after the other.
+            space: where to search; several (see `Space.side_by_side`), one after the other.
             folder: everything is kept there.
             places: agents that train at once; unset: 8 on a CPU, up to 360 on a GPU.
             engine: what steps the task.
