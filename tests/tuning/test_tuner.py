@@ -73,6 +73,11 @@ def test_steps_of_a_search_are_counted_beforehand() -> None:
     assert plan.expected_steps == round(300 * 2e5 + 100 * 2e5 + 100 / 3 * 6e5)
 
 
+@pytest.mark.parametrize(("trials", "at_once"), [(4, 4), (20, 10), (300, 75)])
+def test_tpe_learns_from_those_before(trials: int, at_once: int) -> None:
+    assert dataclasses.replace(PLAN, trials=trials, sampler="tpe").most_at_once == at_once
+
+
 def test_scores() -> None:
     curves = [[np.nan, 1.0, 3.0], [np.nan, 2.0, 5.0], [np.nan, 0.0, 100.0], [np.nan, 0.0, -100.0]]
     assert score_of(curves, "end") == 4.0  # the middle half of 3, 5, 100, -100

@@ -64,7 +64,7 @@ class Plan:
     @property
     def most_at_once(self) -> int:
         """Settings that may train together: with tpe a part, because the others are to learn from their scores."""
-        return max(TPE_STARTS, self.trials // 4) if self.sampler == "tpe" else self.trials
+        return min(max(TPE_STARTS, self.trials // 4), self.trials) if self.sampler == "tpe" else self.trials
 
     @property
     def expected_steps(self) -> int:
