@@ -27,7 +27,7 @@ import tyro
 
 EVERY, EPISODES = 50_000, 10
 LABELS = {
-    "mcclt": "mcclt, tuned",
+    "mcclt": "mcclt TRPO (plain critic), tuned",
     "sb3-ppo": "Stable-Baselines3 PPO, zoo",
     "contrib-trpo": "sb3-contrib TRPO, zoo",
 }

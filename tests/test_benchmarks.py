@@ -338,13 +338,14 @@ def test_minutes_draws_each_seed_and_their_mean(script: Any, tmp_path: Path) -> 
         minutes.keep(tmp_path / "kept", "Hopper-v4", name, found)
     assert minutes.load(tmp_path / "kept") == {"Hopper-v4": {"mcclt": points, "sb3-ppo": points[:1]}}
     minutes.keep(tmp_path, "Hopper-v4", "mcclt", points)
-    assert minutes.table(tmp_path).splitlines()[2:] == ["| Hopper-v4 | mcclt, tuned | 50 (30 to 70) | 1 | 1.5 |"]
+    name = minutes.LABELS["mcclt"]
+    assert minutes.table(tmp_path).splitlines()[2:] == [f"| Hopper-v4 | {name} | 50 (30 to 70) | 1 | 1.5 |"]
     minutes.draw(tmp_path, tmp_path / "minutes.png")
     try:
         (axis,) = plt.gcf().axes
         drawn = [line.get_xydata().tolist() for line in axis.lines]
         assert axis.get_title() == "Hopper-v4"
-        assert [text.get_text() for text in axis.get_legend().get_texts()] == ["mcclt, tuned: 1 steps"]
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == [f"{name}: 1 steps"]
         assert drawn == [[[0, 10], [1, 30]], [[0, 20], [1, 50], [2, 70]], [[0, 15], [1, 40]]]
     finally:
         plt.close()
