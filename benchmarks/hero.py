@@ -62,7 +62,7 @@ def beside_peers(ax: Any) -> None:
 def on_gpu(ax: Any) -> None:
     """Steps per second of whole trainings of 300 agents."""
     for y, task in enumerate(ON_GPU):
-        found = json.loads((MEASURED / "bench" / f"{task}-warp.json").read_text())
+        found = json.loads((MEASURED / "bench" / "warp.json").read_text())[task]
         assert (found["agents"], found["device"]) == (300, "NVIDIA H200"), "the heading says so"
         ax.barh(y, found["steps_per_second"], 0.5, color=BLUE)
         look = {**INSIDE, "ha": "left", "color": style.INK} if found["steps_per_second"] < 4e5 else INSIDE

@@ -54,7 +54,7 @@ def test_speeds_of_the_readme_are_those_that_were_measured() -> None:
     ppo, trpo = (rows[name]["ours_equal"] for name in ("stable-baselines3 PPO", "sb3-contrib TRPO"))
     assert f"{speed[ppo]} steps/s where Stable-Baselines3 PPO runs {speed['stable-baselines3 PPO']}" in text
     assert f"SBX PPO (JAX) {speed['sbx-rl PPO']}, and {speed[trpo]} where sb3-contrib TRPO runs" in text
-    on_gpu = json.loads((KEPT / "bench" / "HalfCheetah-v4-warp.json").read_text())
+    on_gpu = json.loads((KEPT / "bench" / "warp.json").read_text())["HalfCheetah-v4"]
     made = f"{round(on_gpu['steps_per_second'], -3):,.0f}"
     assert f"{on_gpu['agents']} agents, evaluations included, run {made} environment steps/s on HalfCheetah" in text
 
@@ -131,10 +131,10 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     lander, biped = (results.main(t, "ppo", "plain").scores for t in ("LunarLanderContinuous-v3", "BipedalWalker-v3"))
     assert f"with all 30 seeds between {lander.min():.0f} and {lander.max():.0f}" in page
     assert (biped < 200).sum() == 2 and "Two of the 30 seeds end below 200" in page
-    near = (("Swimmer-v4", "trpo"), ("InvertedDoublePendulum-v4", "ppo"), ("Hopper-v4", "trpo"))
+    near = (("Swimmer-v4", "trpo"), ("InvertedDoublePendulum-v4", "ppo"), ("Hopper-v4", "trpo"), ("Ant-v4", "trpo"))
     middles = {task: returns.aggregates.iqm([results.main(task, algo, "plain").scores]) for task, algo in near}
     below = [f"{100 * (1 - float(middle) / returns.TO_BEAT[task]):.0f}" for task, middle in middles.items()]
-    told = "Swimmer, InvertedDoublePendulum and Hopper are {}, {} and {} % below".format(*below)
+    told = "Swimmer, InvertedDoublePendulum, Hopper and Ant are {}, {}, {} and {} % below".format(*below)
     assert told in page and told in readme
     scores = [results.main("InvertedDoublePendulum-v4", "ppo", v).scores for v in CRITICS]
     assert f"(p = {scipy.stats.ttest_ind(*scores, equal_var=False).pvalue:.3f})" in page
@@ -142,9 +142,18 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     ends = [curve[-1] for curve in minutes.by_seed(minutes.load(KEPT / "minutes")["HalfCheetah-v4"]["mcclt"])]
     assert f"about {round(np.mean([p['return'] for p in ends]), -2):,.0f} after 1.5 minutes" in readme
     assert np.mean([p["seconds"] for p in ends]) == pytest.approx(90, abs=3)
-    for series in returns.Store(KEPT / "candidates").load().series:
+    tried = returns.Store(KEPT / "candidates").load()
+    for series in tried.series:
         middle = scipy.stats.trim_mean(np.repeat(series.scores, 2), 0.25)
         assert f"| {middle:,.0f} |" in page
+
+    def inside(task: str, variant: str) -> list[str]:
+        return returns.calibrated(tried.main(task, "ppo", variant)).partition(" %")[0].split(", ")
+
+    said = "{}, {} and {} % of returns inside its 50, 80 and 95 % intervals; MC-CLT's {}, {} and {} %"
+    assert said.format(*(x for v in ("hl-gauss", "mcclt") for x in inside("LunarLanderContinuous-v3", v))) in page
+    wide, narrow = (inside("BipedalWalker-v3", v)[-1] for v in ("mcclt@critic_gae_lambda=1.0", "mcclt"))
+    assert f"{wide} % lie inside, with `tuned` on the same seeds {narrow} %" in page
 
 
 def test_sentences_about_the_papers_tables_say_what_the_store_does(script: Any) -> None:
