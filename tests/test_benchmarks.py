@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -142,7 +143,20 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     ends = [curve[-1] for curve in minutes.by_seed(minutes.load(KEPT / "minutes")["HalfCheetah-v4"]["mcclt"])]
     assert f"about {round(np.mean([p['return'] for p in ends]), -2):,.0f} after 1.5 minutes" in readme
     assert np.mean([p["seconds"] for p in ends]) == pytest.approx(90, abs=3)
-    tried = returns.Store(KEPT / "candidates").load()
+    tried, (again,) = returns.Store(KEPT / "candidates").load(), returns.Store(KEPT / "candidates-again").load().mains
+    first = next(s for s in tried.series if s.task == "Ant-v4" and again.settings.items() <= s.settings.items())
+    found = [f"{s.scores.mean():,.0f} ± {scipy.stats.sem(s.scores):,.0f}" for s in (again, first)]
+    p = scipy.stats.ttest_ind(again.scores, first.scores, equal_var=False).pvalue
+    assert f"they give {found[0]} (p = {p:.2f} against {found[1]})" in page
+    for task, name in (
+        ("Ant", "and"),
+        ("Walker2d", "and"),
+        ("Hopper", "and"),
+        ("Swimmer", "and"),
+        ("HalfCheetah", "to"),
+    ):
+        mean = results.main(f"{task}-v4", "trpo", "plain").scores.mean()
+        assert re.search(rf"{task}\D* [\d,]+ {name} {mean:,.0f}", page)
     for series in tried.series:
         middle = scipy.stats.trim_mean(np.repeat(series.scores, 2), 0.25)
         assert f"| {middle:,.0f} |" in page
