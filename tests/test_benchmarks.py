@@ -126,9 +126,7 @@ def test_sentences_about_tuned_settings_say_what_the_stores_do(script: Any) -> N
     cheetah, hopper, swimmer = (results.main(f"{t}-v4", "trpo", "plain") for t in ("HalfCheetah", "Hopper", "Swimmer"))
     assert f"{(cheetah.scores > 7185).sum()} of its 30 seeds are above" in page
     was = returns.Store(KEPT / "returns-before").load().main("Swimmer-v4", "trpo", "plain")
-    assert (
-        f"with λ = 0.95 {(was.scores < 170).sum()} of 30 seeds were stuck below 170, with 0.98 one is, and" in page
-    )
+    assert f"with λ = 0.95 {(was.scores < 170).sum()} of 30 seeds were stuck below 170, with 0.98 one is, and" in page
     assert (swimmer.scores < 170).sum() == 1
     guided = results.main("Swimmer-v4", "trpo", "mcclt").scores
     assert guided.min() > 170 and f"{guided.mean() - swimmer.scores.mean():.0f} (p = 0.05, one of seven" in page
